@@ -1,0 +1,57 @@
+# Everything here installs what it needs into .venv by itself: `make serve` and `make test` are the whole set-up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve test check format lock schemas proof-kill peer bench-ingest clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+install: $(INSTALLED)  ## .venv with everything in it, and .venv/bin/collector
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+serve: install  ## the collector on its embedded store, on 127.0.0.1:8080
+	@$(BIN)/collector serve
+
+test: install  ## all tests, on a real PostgreSQL and a real SQLite
+	$(BIN)/pytest -n 2 --dist worksteal
+
+check: install  ## format, lint, types, then all tests: what CI runs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(MAKE) test
+
+format: install  ## rewrite the code in its one format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+schemas: install  ## write contract/schemas/ anew from the models
+	$(BIN)/python -m contract.schema
+
+lock:  ## resolve requirements.lock anew (needs uv on PATH)
+	uv pip compile --universal --generate-hashes --all-extras --no-header --no-annotate --upgrade \
+	  pyproject.toml -o requirements.lock
+
+proof-kill: install  ## kill -9 under load, both stores: nothing acknowledged is ever missing
+	$(BIN)/python -m benchmarks.kill
+
+peer: install  ## the real voicegateway producer, unmodified, against this collector (needs the network)
+	PEER=1 $(BIN)/pytest tests/test_peer.py
+
+bench-ingest: install  ## heartbeats a second on each store, as ratios (needs wrk)
+	$(BIN)/python -m benchmarks.ingest
+
+clean:  ## remove the environment and the caches, never the data
+	rm -rf $(VENV) .peer .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,84 @@
+"""Bytes from the wire → a checked model, or an error that names the field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.types import Receive
+
+from collector.errors import InvalidField, MalformedJSON, TooLarge
+from contract.vocabulary import MAX_BODY_BYTES
+
+Model = TypeVar("Model", bound=BaseModel)
+
+# A body over the limit is read on and thrown away up to here, so that its sender gets to read the
+# answer; a longer one is cut off.
+DISCARDED_BYTES = 8 * 1024 * 1024
+MAX_ERRORS = 20
+
+_WORDS = {
+    "string_pattern_mismatch": "must not contain control characters",
+    "string_unicode": "must be valid Unicode, without lone surrogates",
+    "missing": "is required",
+}
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body, of at most 16 KiB."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body") and len(body) <= MAX_BODY_BYTES:
+        message = await receive()
+        body += message.get("body", b"")
+    if len(body) <= MAX_BODY_BYTES:
+        return body
+    discarded = len(body)
+    while message.get("more_body") and discarded < DISCARDED_BYTES:
+        message = await receive()
+        discarded += len(message.get("body", b""))
+    raise TooLarge(f"The body is over {MAX_BODY_BYTES} bytes.")
+
+
+def parse(model: type[Model], body: bytes) -> Model:
+    """One pass from bytes; the slower second reading is only for what the first refused."""
+    try:
+        if b"NaN" in body or b"Infinity" in body:
+            return model.model_validate(_strict_json(body))
+        return model.model_validate_json(body)
+    except ValidationError as refusal:
+        if refusal.errors(include_input=False)[0]["type"] == "json_invalid":
+            return _parse_slowly(model, body)
+        raise _invalid(refusal) from None
+
+
+def _parse_slowly(model: type[Model], body: bytes) -> Model:
+    """JSON may escape a lone surrogate: that is a fault of one field, not of the JSON."""
+    try:
+        return model.model_validate(_strict_json(body))
+    except ValidationError as refusal:
+        raise _invalid(refusal) from None
+
+
+def _strict_json(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise MalformedJSON(f"The body is not JSON: {reason}") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _invalid(refusal: ValidationError) -> InvalidField:
+    # The input itself is never echoed: it may be long, hostile or a key.
+    errors = [
+        (".".join(map(str, error["loc"])) or "body", _WORDS.get(error["type"], error["msg"]))
+        for error in refusal.errors(include_input=False, include_url=False)[:MAX_ERRORS]
+    ]
+    return InvalidField(
+        "; ".join(f"{field}: {message}" for field, message in errors), errors=errors
+    )

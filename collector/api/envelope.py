@@ -1,0 +1,75 @@
+"""Around every request: its id, its path as it was sent, its log line, and an end for surprises."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import secrets
+from typing import Final
+from urllib.parse import quote
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from collector.api.problems import problem
+from collector.errors import Internal
+from collector.logs import request_id
+
+_log = logging.getLogger("collector.request")
+_ACCEPTABLE: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+class Envelope:
+    """The outermost layer of ours."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._process = secrets.token_hex(4)
+        self._count = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        identity = self._identity(scope)
+        request_id.set(identity.decode("ascii"))
+        # Routes match the path as it was sent: in the decoded one, a worker's "/" is no longer
+        # told apart from the route's own.
+        scope["path"] = _path_as_sent(scope)
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", identity)]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception:
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            if status:
+                raise
+            await problem(Internal("The collector failed; the request id finds the reason."))(
+                scope, receive, send_with_id
+            )
+        _log.log(_level(status), "%s %s %d", scope["method"], scope["path"], status)
+
+    def _identity(self, scope: Scope) -> bytes:
+        """The caller's own X-Request-ID if it is one, else a fresh one."""
+        for name, value in scope["headers"]:
+            if name == b"x-request-id" and _ACCEPTABLE.fullmatch(value):
+                return bytes(value)
+        return f"{self._process}-{next(self._count):x}".encode()
+
+
+def _path_as_sent(scope: Scope) -> str:
+    raw = scope.get("raw_path")
+    return raw.decode("ascii", "replace") if raw else quote(scope["path"])
+
+
+def _level(status: int) -> int:
+    if status >= 500:
+        return logging.WARNING
+    return logging.INFO if status >= 400 else logging.DEBUG

@@ -1,0 +1,68 @@
+"""What probes and scrapers ask, and what this server says of itself; all of it without a key."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from collector import __version__
+from collector.api.parts import Parts
+from collector.clock import MAX_SKEW
+from collector.errors import NotReady, StoreError
+from collector.store.protocol import Store
+from collector.values import SECOND
+from contract.vocabulary import BEAT_SECONDS, CONTRACT_VERSION, STATUSES, TTL_SECONDS
+
+STORE_SECONDS = 3
+# Extended parts of the contract that this server keeps; conformance reads them.
+CAPABILITIES = ("conflict", "filters", "leave", "paging")
+
+
+async def healthz(_request: Request) -> Response:
+    """The process runs; it says nothing about the store."""
+    return JSONResponse({"status": "ok"})
+
+
+async def readyz(request: Request) -> Response:
+    """The store answers, its schema is current, and the clocks agree."""
+    parts = Parts.of(request)
+    errors = [*await _store_errors(parts.store), *_clock_errors(parts.clock.skew())]
+    if errors:
+        raise NotReady("; ".join(f"{name}: {message}" for name, message in errors), errors=errors)
+    return JSONResponse({"status": "ready"})
+
+
+async def metrics(request: Request) -> Response:
+    return Response(Parts.of(request).metrics.render(), media_type="text/plain; version=0.0.4")
+
+
+async def contract(_request: Request) -> Response:
+    """Which implementation this is, and what it promises."""
+    return JSONResponse(
+        {
+            "implementation": "worker-presence",
+            "version": __version__,
+            "contract_version": CONTRACT_VERSION,
+            "capabilities": list(CAPABILITIES),
+            "statuses": list(STATUSES),
+            "beat_seconds": BEAT_SECONDS,
+            "ttl_seconds": TTL_SECONDS,
+        }
+    )
+
+
+async def _store_errors(store: Store) -> list[tuple[str, str]]:
+    try:
+        async with asyncio.timeout(STORE_SECONDS):
+            behind = await store.behind()
+    except (StoreError, TimeoutError):
+        return [("store", "does not answer")]
+    return [("migrations", behind)] if behind else []
+
+
+def _clock_errors(skew: int) -> list[tuple[str, str]]:
+    if abs(skew) <= MAX_SKEW:
+        return []
+    return [("clock", f"this machine's clock is {skew / SECOND:.1f} s off the collector's")]

@@ -1,0 +1,27 @@
+"""What the doors need of the running collector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from collector.clock import Clock
+from collector.intake import Intake
+from collector.keys import Keyring
+from collector.metrics import Metrics
+from collector.store.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    store: Store
+    clock: Clock
+    metrics: Metrics
+    keyring: Keyring
+    intake: Intake
+
+    @staticmethod
+    def of(scope: Any) -> Parts:
+        """Those of the app that a request, or its ASGI scope, is for."""
+        parts: Parts = scope["app"].state.parts
+        return parts

@@ -1,0 +1,60 @@
+"""The one translator: an error's code → its status and problem document."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from collector.errors import CollectorError, Internal, MethodNotAllowed, NotFound
+
+STATUSES: Final = {
+    "malformed_json": 400,
+    "unauthenticated": 401,
+    "missing_scope": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "too_large": 413,
+    "invalid_field": 422,
+    "internal": 500,
+    "overloaded": 503,
+    "not_ready": 503,
+    "store_unavailable": 503,
+}
+# What the store says about itself is for the log; a client only needs to know that it may retry.
+_PUBLIC_DETAIL: Final = {"store_unavailable": "The store is unavailable; nothing was accepted."}
+
+
+def problem(error: CollectorError) -> Response:
+    """The problem document of an error."""
+    status = STATUSES.get(error.code, 500)
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": _PUBLIC_DETAIL.get(error.code, error.detail),
+        "code": error.code,
+        "errors": [{"field": field, "message": message} for field, message in error.errors],
+    }
+    return Response(to_json(body), status, dict(error.headers), "application/problem+json")
+
+
+def on_collector_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, CollectorError)
+    return problem(error)
+
+
+def on_http_exception(request: Request, error: Exception) -> Response:
+    """The router's own refusals, in our words."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return problem(NotFound("There is no such route."))
+    if error.status_code == 405:
+        refused = MethodNotAllowed(f"This route does not take {request.method}.")
+        refused.headers = dict(error.headers or {})
+        return problem(refused)
+    return problem(Internal(error.detail))

@@ -1,0 +1,125 @@
+"""What a reader may ask of a roster: its query parameters and its cursor."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from collector.errors import InvalidField
+from collector.values import SECOND, RosterQuery, Walk, Worker
+from contract.vocabulary import MAX_INTEGER, MAX_PAGE, MAX_TEXT, STATUSES, Status
+
+PARAMETERS = ("status", "agent_name", "project", "region", "seen_within", "limit", "cursor")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One reading of the roster; `as_of` is when its walk began."""
+
+    query: RosterQuery
+    as_of: int
+
+    def one_more(self) -> RosterQuery:
+        """The query, asking for one worker past the page: whether there is a next one."""
+        limit = self.query.limit
+        return self.query if limit is None else replace(self.query, limit=limit + 1)
+
+    def page(self, found: Sequence[Worker]) -> tuple[Sequence[Worker], str | None]:
+        limit = self.query.limit
+        if limit is None or len(found) <= limit:
+            return found, None
+        last = found[limit - 1]
+        return found[:limit], _cursor(Walk(self.as_of, last.first_seen, last.agent_id))
+
+
+def parse(parameters: Sequence[tuple[str, str]], now: int) -> Asked:
+    """Every parameter at most once, except `status`; unknown ones are refused, not ignored."""
+    given: dict[str, str] = {}
+    for name, value in parameters:
+        if name not in PARAMETERS:
+            raise InvalidField.of(name[:MAX_TEXT], f"is not one of {', '.join(PARAMETERS)}")
+        if name in given and name != "status":
+            raise InvalidField.of(name, "is given twice")
+        given[name] = value
+    limit = _limit(given.get("limit"))
+    walk = _walk(given.get("cursor"))
+    if walk is not None and limit is None:
+        raise InvalidField.of("limit", "is required with cursor")
+    as_of = now if walk is None else walk.as_of
+    query = RosterQuery(
+        statuses=_statuses(parameters),
+        agent_name=_text("agent_name", given),
+        project=_text("project", given),
+        region=_text("region", given),
+        seen_since=_seen_since(given.get("seen_within"), as_of),
+        limit=limit,
+        after=walk,
+    )
+    return Asked(query, as_of)
+
+
+def _text(name: str, given: dict[str, str]) -> str | None:
+    """A value no worker can have finds nothing on one store and fails on the other: refuse it."""
+    value = given.get(name)
+    if value is not None and "\0" in value:
+        raise InvalidField.of(name, "must not contain control characters")
+    return value
+
+
+def _statuses(parameters: Sequence[tuple[str, str]]) -> tuple[Status, ...]:
+    asked = {value for name, value in parameters if name == "status"}
+    if not asked <= set(STATUSES):
+        raise InvalidField.of("status", f"must be one of {', '.join(STATUSES)}")
+    return cast("tuple[Status, ...]", tuple(sorted(asked)))
+
+
+def _limit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 9):
+        raise InvalidField.of("limit", f"must be a whole number from 1 to {MAX_PAGE}")
+    if not 1 <= int(text) <= MAX_PAGE:
+        raise InvalidField.of("limit", f"must be from 1 to {MAX_PAGE}")
+    return int(text)
+
+
+def _seen_since(text: str | None, as_of: int) -> int | None:
+    if text is None:
+        return None
+    try:
+        within = float(text)
+    except ValueError:
+        within = math.nan
+    if not (math.isfinite(within) and 0 < within <= as_of / SECOND):
+        raise InvalidField.of("seen_within", "must be a number of seconds above 0")
+    return as_of - round(within * SECOND)
+
+
+def _cursor(walk: Walk) -> str:
+    place = json.dumps([walk.as_of, walk.first_seen, walk.agent_id]).encode()
+    return base64.urlsafe_b64encode(place).decode("ascii").rstrip("=")
+
+
+def _walk(cursor: str | None) -> Walk | None:
+    if cursor is None:
+        return None
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        match json.loads(base64.b64decode(padded, altchars=b"-_", validate=True)):
+            case [int(as_of), int(first_seen), str(agent_id)] if _storable(
+                as_of, first_seen, agent_id
+            ):
+                return Walk(as_of, first_seen, agent_id)
+    except (ValueError, RecursionError, binascii.Error):
+        pass
+    raise InvalidField.of("cursor", "is not one that this collector gave")
+
+
+def _storable(as_of: int, first_seen: int, agent_id: str) -> bool:
+    times_fit = all(0 <= time <= MAX_INTEGER for time in (as_of, first_seen))
+    return times_fit and "\0" not in agent_id and len(agent_id.encode()) <= 4 * MAX_TEXT

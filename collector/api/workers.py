@@ -1,0 +1,114 @@
+"""Workers: a heartbeat in, the roster out."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from collector.api import auth, rosters
+from collector.api.bodies import parse, read_body
+from collector.api.parts import Parts
+from collector.errors import CollectorError, NotFound
+from collector.values import SECOND, Beat
+from collector.workers import microseconds, project
+from contract.vocabulary import BEAT_SECONDS
+from contract.worker import Heartbeat
+
+
+class HeartbeatEndpoint:
+    """`POST /v1/agents/heartbeat`. An ASGI class: the hot path pays for no request object."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parts = Parts.of(scope)
+        # Before any queue, so that a slow commit never makes a worker look dead.
+        stamp = parts.clock.now()
+        try:
+            principal = await auth.require(parts, scope["headers"], "ingest")
+            heartbeat = parse(Heartbeat, await read_body(receive))
+            await parts.intake.submit(_beat(principal.tenant_id, heartbeat, stamp))
+        except CollectorError as error:
+            parts.metrics.beats.labels(error.code).inc()
+            raise
+        parts.metrics.accepted.inc()
+        await _accept(send, stamp)
+
+
+async def roster(request: Request) -> Response:
+    """`GET /v1/agents`: the whole roster, newest beat first, or a page of it."""
+    parts = Parts.of(request)
+    principal = await auth.require(parts, request.headers.raw, "read")
+    now = parts.clock.now()
+    asked = rosters.parse(request.query_params.multi_items(), now)
+    found = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
+    page, cursor = asked.page(found)
+    body = {
+        "workers": [project(worker, now) for worker in page],
+        "server_time": now / SECOND,
+        "next_cursor": cursor,
+    }
+    return Response(to_json(body), media_type="application/json")
+
+
+async def worker(request: Request) -> Response:
+    """`GET /v1/agents/{agent_id}`."""
+    parts = Parts.of(request)
+    principal = await auth.require(parts, request.headers.raw, "read")
+    found = await parts.store.worker(principal.tenant_id, _agent_id(request))
+    if found is None:
+        raise NotFound("There is no worker with this agent_id.")
+    return Response(to_json(project(found, parts.clock.now())), media_type="application/json")
+
+
+def _agent_id(request: Request) -> str:
+    """The path's percent-encoded agent_id; what no worker can be called is not found."""
+    try:
+        agent_id = unquote(request.path_params["agent_id"], errors="strict")
+    except UnicodeDecodeError:
+        agent_id = "\0"
+    if "\0" in agent_id:
+        raise NotFound("There is no worker with this agent_id.")
+    return agent_id
+
+
+def _beat(tenant_id: str, heartbeat: Heartbeat, stamp: int) -> Beat:
+    """The body's own tenant_id stays behind here, unread."""
+    return Beat(
+        tenant_id=tenant_id,
+        agent_id=heartbeat.agent_id,
+        agent_name=heartbeat.agent_name,
+        status=heartbeat.status,
+        active_sessions=heartbeat.active_sessions or 0,
+        project=heartbeat.project,
+        region=heartbeat.region,
+        version=heartbeat.version,
+        host=heartbeat.host,
+        dispatch_name=heartbeat.dispatch_name,
+        started_at=microseconds(heartbeat.started_at),
+        ts=microseconds(heartbeat.ts),
+        memory_rss_bytes=heartbeat.memory_rss_bytes,
+        memory_total_bytes=heartbeat.memory_total_bytes,
+        cpu_pct=heartbeat.cpu_pct,
+        last_seen=stamp,
+    )
+
+
+async def _accept(send: Send, stamp: int) -> None:
+    body = (
+        f'{{"status":"accepted","server_time":{stamp / SECOND!r},'
+        f'"next_beat_seconds":{BEAT_SECONDS}}}'
+    ).encode()
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 202,
+            "headers": [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})

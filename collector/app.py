@@ -1,0 +1,90 @@
+"""The table of contents: every route, and what runs while they are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from collector.api import health, workers
+from collector.api.envelope import Envelope
+from collector.api.parts import Parts
+from collector.api.problems import on_collector_error, on_http_exception
+from collector.clock import Clock, SystemClock, anchor_to, stay_anchored
+from collector.errors import CollectorError
+from collector.intake import Intake
+from collector.keys import Keyring
+from collector.metrics import Metrics
+from collector.settings import Settings
+from collector.store.protocol import Store
+from collector.values import SECOND
+
+ROUTES = [
+    Route("/v1/agents/heartbeat", workers.HeartbeatEndpoint(), methods=["POST"]),
+    Route("/v1/agents", workers.roster),
+    Route("/v1/agents/{agent_id}", workers.worker),
+    Route("/v1/contract", health.contract),
+    Route("/healthz", health.healthz),
+    Route("/readyz", health.readyz),
+    Route("/metrics", health.metrics),
+]
+
+
+def create_app(settings: Settings, *, store: Store, clock: Clock | None = None) -> Starlette:
+    """The collector over an open, migrated store, which stays its caller's to close."""
+    parts = _parts(settings, store, clock or SystemClock())
+    app = Starlette(
+        routes=ROUTES,
+        middleware=[Middleware(Envelope)],
+        exception_handlers={
+            CollectorError: on_collector_error,
+            HTTPException: on_http_exception,
+        },
+        lifespan=_lifespan,
+    )
+    app.router.redirect_slashes = False
+    app.state.parts = parts
+    return app
+
+
+def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
+    metrics = Metrics()
+    metrics.clock_skew.set_function(lambda: clock.skew() / SECOND)
+    return Parts(
+        store=store,
+        clock=clock,
+        metrics=metrics,
+        keyring=Keyring(store, clock, metrics, verifiers=settings.verifiers),
+        intake=Intake(store, clock, metrics, limit=settings.queue_limit),
+    )
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    parts: Parts = app.state.parts
+    await anchor_to(parts.store.time, parts.clock)
+    await parts.keyring.open()
+    parts.intake.open()
+    async with _background(parts.keyring.follow(), stay_anchored(parts.store.time, parts.clock)):
+        yield
+    await parts.intake.close()
+    await parts.keyring.close()
+
+
+@asynccontextmanager
+async def _background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(loop) for loop in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task

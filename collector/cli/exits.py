@@ -1,0 +1,21 @@
+"""Exit codes: 0 done, 1 failed, 2 usage, 3 collector or store unreachable, 4 refused."""
+
+from __future__ import annotations
+
+from collector.errors import CollectorError
+
+FAILED, USAGE, UNREACHABLE, REFUSED = 1, 2, 3, 4
+
+_CODES = {
+    "invalid_field": USAGE,
+    "store_unavailable": UNREACHABLE,
+    "collector_unreachable": UNREACHABLE,
+    "store_behind": REFUSED,
+    "store_taken": REFUSED,
+    "unauthenticated": REFUSED,
+    "missing_scope": REFUSED,
+}
+
+
+def exit_code(error: CollectorError) -> int:
+    return _CODES.get(error.code, FAILED)

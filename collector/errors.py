@@ -1,0 +1,112 @@
+"""Everything that can go wrong, each with the stable code that clients see.
+
+CollectorError
+├── MalformedJSON            malformed_json      the body is not JSON
+├── InvalidField             invalid_field       a field of the body or the query is wrong
+├── TooLarge                 too_large           the body is over its limit
+├── Unauthenticated          unauthenticated     no key, or none that opens anything
+├── MissingScope             missing_scope       the key may not do this
+├── NotFound                 not_found           no such worker, key or route
+├── MethodNotAllowed         method_not_allowed  the route exists, for other methods
+├── Overloaded               overloaded          a bounded queue is full
+├── NotReady                 not_ready           a readiness check fails
+├── Internal                 internal            a defect of ours
+└── StoreError
+    ├── StoreUnavailable     store_unavailable   unreachable, locked, full or restarting
+    ├── Unstorable           invalid_field       the store refuses these very values
+    ├── StoreBehind          store_behind        the schema is older than the code
+    └── StoreTaken           store_taken         another collector holds the embedded store
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+
+class CollectorError(Exception):
+    """The root; `detail` is written for the person who has to fix it."""
+
+    code: ClassVar[str]
+
+    def __init__(self, detail: str, *, errors: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.errors = tuple(errors)
+        self.headers: Mapping[str, str] = {}
+
+
+class MalformedJSON(CollectorError):
+    code = "malformed_json"
+
+
+class InvalidField(CollectorError):
+    code = "invalid_field"
+
+    @classmethod
+    def of(cls, field: str, message: str) -> InvalidField:
+        return cls(f"{field}: {message}", errors=[(field, message)])
+
+
+class TooLarge(CollectorError):
+    code = "too_large"
+
+
+class Unauthenticated(CollectorError):
+    code = "unauthenticated"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.headers = {"WWW-Authenticate": "Bearer"}
+
+
+class MissingScope(CollectorError):
+    code = "missing_scope"
+
+
+class NotFound(CollectorError):
+    code = "not_found"
+
+
+class MethodNotAllowed(CollectorError):
+    code = "method_not_allowed"
+
+
+class Overloaded(CollectorError):
+    code = "overloaded"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail)
+        self.headers = {"Retry-After": str(retry_after_seconds)}
+
+
+class NotReady(CollectorError):
+    code = "not_ready"
+
+
+class Internal(CollectorError):
+    code = "internal"
+
+
+class StoreError(CollectorError):
+    """What a store may raise; nothing else escapes it."""
+
+
+class StoreUnavailable(StoreError):
+    code = "store_unavailable"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.headers = {"Retry-After": "1"}
+
+
+class Unstorable(StoreError):
+    code = "invalid_field"
+
+
+class StoreBehind(StoreError):
+    code = "store_behind"
+
+
+class StoreTaken(StoreError):
+    code = "store_taken"

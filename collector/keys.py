@@ -1,0 +1,199 @@
+"""Who may come in: minting keys, and telling whose key a presented one is.
+
+A presented key is looked up by its digest in memory. Only one never seen before costs a row and an
+argon2 run, once for all who present it at that moment, in a small pool with a bounded queue: a
+verified key never waits behind an unverified one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from argon2 import PasswordHasher, Type
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from collector.clock import Clock
+from collector.errors import Overloaded, StoreError, Unauthenticated
+from collector.metrics import Metrics
+from collector.store.protocol import Store
+from collector.values import SECOND, Key, Principal
+from contract.vocabulary import (
+    KEY_ALPHABET,
+    KEY_ID_LENGTH,
+    KEY_LENGTH,
+    KEY_PATTERN,
+    KEY_PREFIX,
+    SCOPES,
+    Scope,
+)
+
+POLL_SECONDS = 1.0
+CACHED_KEYS = 100_000
+WRONG_KEYS = 10_000
+WRONG_FOR = 10 * SECOND
+# Presented keys that may wait to be verified, in all and for one public part; past it they are
+# told to come back.
+MAX_UNVERIFIED = 256
+MAX_UNVERIFIED_SAME_ID = 16
+# Look-ups of unknown keys leave the store's connections to everybody else.
+LOOK_UPS = 2
+
+_SHAPE = re.compile(KEY_PATTERN)
+_hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1, type=Type.ID)
+_log = logging.getLogger(__name__)
+
+
+def mint(
+    tenant_id: str, scopes: Iterable[Scope], *, now: int, name: str | None = None
+) -> tuple[Key, str]:
+    """A new key and its plaintext, which exists nowhere else."""
+    secret = "".join(secrets.choice(KEY_ALPHABET) for _ in range(KEY_LENGTH))
+    plaintext = KEY_PREFIX + secret
+    held = set(scopes)
+    key = Key(
+        id=secret[:KEY_ID_LENGTH],
+        tenant_id=tenant_id,
+        name=name,
+        digest=_hasher.hash(plaintext),
+        scopes=tuple(scope for scope in SCOPES if scope in held),
+        created_at=now,
+        revoked_at=None,
+    )
+    return key, plaintext
+
+
+async def create(
+    store: Store, tenant_id: str, scopes: Iterable[Scope], *, now: int, name: str | None = None
+) -> tuple[Key, str]:
+    """Mint a key and store it; a public part that is taken is drawn anew."""
+    while True:
+        key, plaintext = mint(tenant_id, scopes, now=now, name=name)
+        if await store.add_key(key):
+            return key, plaintext
+
+
+class Keyring:
+    """Presented key → principal, for one process."""
+
+    def __init__(self, store: Store, clock: Clock, metrics: Metrics, *, verifiers: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._pool = ThreadPoolExecutor(verifiers, "key-verifier")
+        self._known: OrderedDict[bytes, Principal] = OrderedDict()
+        self._wrong: OrderedDict[bytes, int] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[Principal | None]] = {}
+        self._waiting: Counter[str] = Counter()
+        self._look_ups = asyncio.Semaphore(LOOK_UPS)
+        self._revision = -1
+
+    async def open(self) -> None:
+        self._revision = (await self._store.key_changes(since=self._revision)).revision
+
+    async def close(self) -> None:
+        for task in list(self._under_way.values()):
+            task.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def identify(self, presented: str) -> Principal:
+        """Whose key this is; Unauthenticated if nobody's."""
+        digest = hashlib.sha256(presented.encode("utf-8", "replace")).digest()
+        principal = self._known.get(digest)
+        if principal is not None:
+            self._metrics.key_hit.inc()
+            return principal
+        principal = await self._unknown(digest, presented)
+        if principal is None:
+            raise Unauthenticated("The key is unknown, revoked or mistyped.")
+        return principal
+
+    async def follow(self) -> None:
+        """Poll the key revision for ever: a revoked key is refused within two seconds."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self.refresh()
+            except StoreError as error:
+                _log.warning("key revision not read: %s", error)
+
+    async def refresh(self) -> None:
+        """Forget what was known of keys that changed."""
+        changes = await self._store.key_changes(since=self._revision)
+        if changes.changed:
+            changed = frozenset(changes.changed)
+            self._known = OrderedDict(
+                (digest, who) for digest, who in self._known.items() if who.key_id not in changed
+            )
+            self._wrong.clear()
+        self._revision = changes.revision
+
+    async def _unknown(self, digest: bytes, presented: str) -> Principal | None:
+        if _SHAPE.fullmatch(presented) is None or self._is_wrong(digest):
+            self._metrics.key_cache.labels("wrong").inc()
+            return None
+        self._metrics.key_cache.labels("miss").inc()
+        # A caller that goes away must not cancel the others' verification.
+        return await asyncio.shield(self._under_way.get(digest) or self._start(digest, presented))
+
+    def _start(self, digest: bytes, presented: str) -> asyncio.Task[Principal | None]:
+        key_id = presented.removeprefix(KEY_PREFIX)[:KEY_ID_LENGTH]
+        if len(self._under_way) >= MAX_UNVERIFIED:
+            raise Overloaded("Too many keys wait to be verified.")
+        if self._waiting[key_id] >= MAX_UNVERIFIED_SAME_ID:
+            raise Overloaded("Too many attempts at this key wait to be verified.")
+        self._waiting[key_id] += 1
+        task = asyncio.create_task(self._verify(key_id, presented))
+        self._under_way[digest] = task
+        task.add_done_callback(lambda _: self._finish(digest, key_id, task))
+        return task
+
+    def _finish(self, digest: bytes, key_id: str, task: asyncio.Task[Principal | None]) -> None:
+        del self._under_way[digest]
+        self._waiting -= Counter([key_id])
+        if not task.cancelled() and task.exception() is None:
+            self._remember(digest, task.result())
+
+    async def _verify(self, key_id: str, presented: str) -> Principal | None:
+        # A key that changes while it is being verified is looked at again.
+        while True:
+            revision = self._revision
+            async with self._look_ups:
+                key = await self._store.find_key(key_id)
+            if key is None or key.revoked_at is not None:
+                return None
+            self._metrics.argon2_runs.inc()
+            loop = asyncio.get_running_loop()
+            if not await loop.run_in_executor(self._pool, _matches, key.digest, presented):
+                return None
+            if revision == self._revision:
+                return Principal(key.tenant_id, frozenset(key.scopes), key.id)
+
+    def _is_wrong(self, digest: bytes) -> bool:
+        return self._wrong.get(digest, 0) > self._clock.now()
+
+    def _remember(self, digest: bytes, principal: Principal | None) -> None:
+        if principal is not None:
+            self._known[digest] = principal
+            _trim(self._known, CACHED_KEYS)
+        else:
+            self._wrong[digest] = self._clock.now() + WRONG_FOR
+            _trim(self._wrong, WRONG_KEYS)
+
+
+def _trim(cache: OrderedDict[bytes, Principal] | OrderedDict[bytes, int], most: int) -> None:
+    while len(cache) > most:
+        cache.popitem(last=False)
+
+
+def _matches(digest: str, presented: str) -> bool:
+    with suppress(VerificationError, InvalidHashError):
+        return _hasher.verify(digest, presented)
+    return False

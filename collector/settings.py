@@ -1,0 +1,74 @@
+"""All settings, each from one environment variable named COLLECTOR_ and the field's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from collector.errors import InvalidField
+
+PREFIX = "COLLECTOR_"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _setting(default: Any, about: str) -> Any:
+    return field(default=default, metadata={"about": about})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator may choose; the README lists the same rows."""
+
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(8080, "Port to listen on; 0 takes a free one.")
+    store_url: str = _setting(
+        "sqlite:///.data/collector.db",
+        "The store: `sqlite:///PATH` or `postgresql://USER@HOST/DATABASE`.",
+    )
+    direct_url: str | None = _setting(
+        None,
+        "PostgreSQL without a pooler in between, for the writer and for migrations, "
+        "when `COLLECTOR_STORE_URL` goes through pgbouncer.",
+    )
+    pool_size: int = _setting(5, "PostgreSQL connections for everything but the writer.")
+    queue_limit: int = _setting(
+        8192, "Beats that may wait for their commit; one tenant may hold a quarter of them."
+    )
+    verifiers: int = _setting(2, "Threads that verify keys seen for the first time.")
+    shutdown_seconds: int = _setting(10, "How long a stopping collector answers what is under way.")
+    log_level: str = _setting("info", "`debug`, `info`, `warning` or `error`.")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        given = {
+            each.name: _parse(variable(each.name), environment[variable(each.name)], each.default)
+            for each in fields(cls)
+            if environment.get(variable(each.name))
+        }
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        _require("port", 0 <= self.port <= 65535, "must be between 0 and 65535")
+        for name in ("pool_size", "verifiers", "shutdown_seconds"):
+            _require(name, getattr(self, name) >= 1, "must be at least 1")
+        _require("queue_limit", self.queue_limit >= 4, "must be at least 4")
+        _require("log_level", self.log_level in LOG_LEVELS, f"must be one of {LOG_LEVELS}")
+
+
+def variable(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _parse(name: str, text: str, default: Any) -> Any:
+    if not isinstance(default, int):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidField.of(name, f"must be a whole number, not {text!r}") from None
+
+
+def _require(name: str, holds: bool, message: str) -> None:
+    if not holds:
+        raise InvalidField.of(variable(name), message)

@@ -1,0 +1,194 @@
+"""The `cloud` store: PostgreSQL, for any number of collectors.
+
+The writer has one direct connection with prepared statements; everything else goes through a
+pool that may have pgbouncer behind it, and so keeps no prepared statement between uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from collector.errors import StoreError, StoreUnavailable, Unstorable
+from collector.store import beats as beat_sql
+from collector.store import events, migrations, spells
+from collector.store.relational import P, RelationalStore, T, Work
+from collector.values import Beat, Silent
+
+CONNECT_SECONDS = 5
+STATEMENT_SECONDS = 10
+# Any number will do, as long as no other program on this database locks it.
+MIGRATION_LOCK = 0x_C011EC70
+
+_ARRAYS = ("text",) * 4 + ("bigint",) + ("text",) * 5 + ("bigint",) * 4 + ("float8", "bigint")
+_DIALECT = beat_sql.Dialect(
+    distinct="IS DISTINCT FROM",
+    json_object="json_build_object({})::text",
+    gone=f"${len(_ARRAYS) + 1}::bigint",
+    now=f"${len(_ARRAYS) + 2}::bigint",
+)
+_BATCH = (
+    "unnest("
+    + ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(_ARRAYS, 1))
+    + f") AS b({', '.join(Beat._fields)})"
+)
+_UP = "up AS w WHERE true"
+_TELL = f""",
+ended AS ({spells.end(_UP)}),
+told AS ({events.told(_DIALECT, _UP)}),
+numbered AS ({events.NUMBERED}),
+bumped AS ({events.BUMP} RETURNING tenant_id, n)
+{events.append("numbered", "bumped")} RETURNING tenant_id"""
+
+COMMIT = f"WITH up AS ({beat_sql.upsert(_DIALECT, _BATCH)} RETURNING w.*){_TELL}"
+ANNOUNCE_LOST = f"""
+WITH quiet AS (
+  SELECT tenant_id, agent_id FROM workers
+  WHERE (tenant_id, agent_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+    AND reported = 'online' AND last_seen < $3::bigint
+  ORDER BY tenant_id, agent_id FOR UPDATE SKIP LOCKED),
+up AS (
+  UPDATE workers AS w SET {beat_sql.lose(_DIALECT)}
+  FROM quiet AS q WHERE w.tenant_id = q.tenant_id AND w.agent_id = q.agent_id
+  RETURNING w.*){_TELL}"""
+
+
+class CloudStore(RelationalStore):
+    def __init__(self, url: str, *, direct_url: str | None = None, pool_size: int = 5) -> None:
+        self._direct = make_url(direct_url or url).set(drivername="postgresql")
+        self._engine = create_async_engine(
+            make_url(url).set(drivername="postgresql+asyncpg"),
+            pool_size=pool_size,
+            pool_pre_ping=True,
+            pool_timeout=STATEMENT_SECONDS,
+            connect_args={
+                "timeout": CONNECT_SECONDS,
+                "command_timeout": STATEMENT_SECONDS,
+                "statement_cache_size": 0,
+                "prepared_statement_cache_size": 0,
+                "prepared_statement_name_func": lambda: f"s_{uuid4().hex}",
+            },
+        )
+        self._reads = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._writer: asyncpg.Connection | None = None
+        self._statements: dict[str, Any] = {}
+
+    async def open(self, *, serving: bool = False) -> None:  # noqa: ARG002
+        """Reach the server; any number of collectors may serve."""
+        await self.time()
+
+    async def close(self) -> None:
+        await self._drop_writer()
+        await self._engine.dispose()
+
+    async def time(self) -> int:
+        microseconds = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+        return await self._read(lambda conn: int(conn.execute(microseconds).scalar_one()))
+
+    async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
+        return await self._tell(COMMIT, *zip(*beats, strict=True), gone, now)
+
+    async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
+        if not silent:
+            return frozenset()
+        tenants, agents, _ = zip(*silent, strict=True)
+        return await self._tell(ANNOUNCE_LOST, tenants, agents, before)
+
+    async def migrate(self) -> None:
+        # One direct connection holds the lock and runs the history: a pooler would split them.
+        engine = create_async_engine(
+            self._direct.set(drivername="postgresql+asyncpg"),
+            connect_args={"timeout": CONNECT_SECONDS},
+        )
+        try:
+            async with _translated(), engine.connect() as conn, _migration_lock(conn):
+                await conn.run_sync(migrations.upgrade)
+                await conn.commit()
+        finally:
+            await engine.dispose()
+
+    async def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with _translated(), self._reads.connect() as conn:
+            return await conn.run_sync(work, *args, **kwargs)
+
+    async def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with _translated(), self._engine.begin() as conn:
+            return await conn.run_sync(work, *args, **kwargs)
+
+    async def _tell(self, sql: str, *args: object) -> frozenset[str]:
+        """Run one of the writer's statements; a connection that failed is not used again."""
+        try:
+            async with _translated():
+                statement = await self._prepared(sql)
+                rows = await statement.fetch(*args, timeout=STATEMENT_SECONDS)
+        except StoreUnavailable:
+            await self._drop_writer()
+            raise
+        return frozenset(row[0] for row in rows)
+
+    async def _prepared(self, sql: str) -> Any:
+        if self._writer is None or self._writer.is_closed():
+            self._statements = {}
+            self._writer = await asyncpg.connect(
+                self._direct.render_as_string(hide_password=False), timeout=CONNECT_SECONDS
+            )
+        if sql not in self._statements:
+            self._statements[sql] = await self._writer.prepare(sql)
+        return self._statements[sql]
+
+    async def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.terminate()
+        self._writer = None
+
+
+@asynccontextmanager
+async def _migration_lock(conn: AsyncConnection) -> AsyncIterator[None]:
+    """Polled: a waiter blocked in the server would deadlock with CREATE INDEX CONCURRENTLY."""
+    attempt = text("SELECT pg_try_advisory_lock(:lock)").bindparams(lock=MIGRATION_LOCK)
+    while not await _committed(conn, attempt):  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+    try:
+        yield
+    finally:
+        await _committed(conn, text(f"SELECT pg_advisory_unlock({MIGRATION_LOCK})"))
+
+
+async def _committed(conn: AsyncConnection, statement: Any) -> Any:
+    value = (await conn.execute(statement)).scalar_one()
+    await conn.commit()
+    return value
+
+
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    """Turn what asyncpg and SQLAlchemy raise into the store's own errors."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except DBAPIError as error:
+        raise _store_error(_cause(error)) from error
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeError) as error:
+        raise _store_error(error) from error
+
+
+def _cause(error: DBAPIError) -> BaseException:
+    """What asyncpg raised, under SQLAlchemy's two wrappings."""
+    wrapped = error.orig or error
+    return wrapped.__cause__ or wrapped
+
+
+def _store_error(error: BaseException) -> StoreError:
+    refused = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, UnicodeError)
+    if isinstance(error, refused):
+        return Unstorable("PostgreSQL refuses these values")
+    return StoreUnavailable(f"PostgreSQL: {type(error).__name__}: {error}")

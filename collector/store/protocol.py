@@ -1,0 +1,161 @@
+"""What a store promises. Both backends keep every sentence here, and tests run over both.
+
+A method is one transaction: when it returns, what it did is committed; when it raises, nothing
+of it happened. The tenant comes first in every method, and no method reads or writes another
+tenant's rows; the exceptions are named: `commit` takes a batch of many tenants' beats, `silent`,
+`announce_lost` and the gaps look after all tenants alike, and a key is found before its tenant is
+known. Only errors of `collector.errors` escape:
+
+- `Unstorable`: these very values can't be stored. Asking again gives the same answer.
+- `StoreUnavailable`: unreachable, restarting, deadlocked, locked for too long or out of space.
+  The statement may or may not have been committed; every method here may be repeated.
+
+Time is a parameter, in epoch microseconds. A store reads a clock only in `time`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from collector.values import (
+    Beat,
+    Event,
+    Gap,
+    Key,
+    KeyChanges,
+    RosterQuery,
+    Silent,
+    Spell,
+    Worker,
+)
+
+
+class Store(Protocol):
+    """Tenants' workers, their log and spells, keys, and the collector's own gaps."""
+
+    # Opening
+
+    async def open(self, *, serving: bool = False) -> None:
+        """Be ready for every other method, `serving` as a collector or beside one.
+
+        Raise `StoreUnavailable` when the store can't be reached, `StoreTaken` when an embedded
+        store is to be served and has a collector already.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything that `open` took; safe to call twice."""
+        ...
+
+    async def behind(self) -> str | None:
+        """How the schema is too old for this version, or None. It reads, and so is a probe too."""
+        ...
+
+    async def migrate(self) -> None:
+        """Bring the schema to this version's head; concurrent calls wait for one another."""
+        ...
+
+    async def time(self) -> int | None:
+        """The store's own clock, or None where it has none but this machine's."""
+        ...
+
+    # Beats
+
+    async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
+        """Upsert a batch of beats; return the tenants whose log grew.
+
+        The batch holds each (tenant, agent_id) at most once. All of it is committed or, when
+        this raises, none of it. For each beat, in one atomic upsert on (tenant, agent_id):
+
+        - A first beat makes the row; its `first_seen` never changes.
+        - A beat older than its row changes nothing. An equal stamp counts. A row whose stamp is
+          more than 5 s ahead of `now` is a fault and is overwritten.
+        - Status `offline` is a leave: the row says `left` until the next beat.
+        - The log gets at most one line for what the beat itself did (`online`, `changed`, `left`,
+          `conflict`), and before it an `offline`, dated 45 s after the last beat, when the beat
+          ends a silence that nobody announced. A beat that changes nothing writes only its row.
+        - A silence of more than 45 s counts as lost only if the row's stamp is below `gone`.
+          One that does not count is logged as `changed` with reason `collector_gap`.
+        - Going offline ends the worker's spell; coming online begins one.
+        - A lower `started_at` than the previous beat's, while the worker is alive, is a second
+          process with the same id: `conflict_seen` is stamped, the higher `started_at` stays
+          while that is recent, and what differs between processes is not a change meanwhile.
+
+        Log lines are numbered per tenant from 1 without holes, in the order of their commits.
+        """
+        ...
+
+    # Roster
+
+    async def roster(self, tenant_id: str, query: RosterQuery, *, now: int) -> list[Worker]:
+        """The tenant's workers that match, read at one moment.
+
+        Without `limit`, all of them, `last_seen` descending, then agent_id ascending. With it,
+        that many in the order (first_seen, agent_id) descending, after `query.after`: both are
+        immutable, so a worker present throughout a walk appears exactly once. A status is
+        matched as a reader at `now` sees it, never as the row has it.
+        """
+        ...
+
+    async def worker(self, tenant_id: str, agent_id: str) -> Worker | None:
+        """The worker's row, or None."""
+        ...
+
+    # Log and spells
+
+    async def events(self, tenant_id: str, *, after: int, limit: int) -> list[Event]:
+        """The tenant's log lines numbered above `after`, in order, at most `limit`."""
+        ...
+
+    async def spells(self, tenant_id: str, agent_id: str, *, since: int) -> list[Spell]:
+        """The worker's spells that reach past `since`, oldest first, the open one last."""
+        ...
+
+    # Silence
+
+    async def silent(self, *, before: int, limit: int) -> list[Silent]:
+        """Workers last announced online whose stamp is below `before`, in key order."""
+        ...
+
+    async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
+        """Turn each that is still announced online, with a stamp below `before`, to lost.
+
+        Each is logged as `offline` once, whoever else is sweeping: the conditional update names
+        one winner. Return the tenants whose log grew. A row that a writer holds is passed over.
+        """
+        ...
+
+    async def listen(self, collector_id: str, *, now: int) -> Gap | None:
+        """Record that this collector listens at `now`.
+
+        If no collector did for more than 15 s before, record that as a gap, once however many
+        find it, and return it.
+        """
+        ...
+
+    async def gaps(self, *, since: int) -> list[Gap]:
+        """The gaps that ended after `since`, oldest first."""
+        ...
+
+    # Keys
+
+    async def add_key(self, key: Key) -> bool:
+        """Store a new key; False, and nothing stored, if its id is taken."""
+        ...
+
+    async def find_key(self, key_id: str) -> Key | None:
+        """The key with that public id, revoked or not, of whatever tenant."""
+        ...
+
+    async def keys(self, tenant_id: str | None) -> list[Key]:
+        """The tenant's keys, or everybody's for the operator; oldest first."""
+        ...
+
+    async def revoke_key(self, key_id: str, *, now: int) -> bool:
+        """Revoke it; False if there is none. A second time changes nothing and is True."""
+        ...
+
+    async def key_changes(self, *, since: int) -> KeyChanges:
+        """The key revision now, and which keys changed after revision `since`."""
+        ...

@@ -1,0 +1,89 @@
+"""What the two backends share: every method that is plain SQL, run by the backend's own hands."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, inspect, text
+
+from collector.store import events, gaps, keys, spells, workers
+from collector.store.schema import HEAD
+from collector.values import (
+    Event,
+    Gap,
+    Key,
+    KeyChanges,
+    RosterQuery,
+    Silent,
+    Spell,
+    Worker,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = Callable[Concatenate[Connection, P], T]
+
+
+class RelationalStore(ABC):
+    """A backend says how a piece of work runs in a transaction; the rest stands here once."""
+
+    @abstractmethod
+    async def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run work in a transaction that sees one moment."""
+
+    @abstractmethod
+    async def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run work in a transaction and commit it."""
+
+    async def behind(self) -> str | None:
+        revision = await self._read(_revision)
+        if revision is None:
+            return "the store is empty"
+        # Revisions are numbered. A newer schema is fine: migrations expand before they contract.
+        if revision < HEAD:
+            return f"the store is at revision {revision}, this version needs {HEAD}"
+        return None
+
+    async def roster(self, tenant_id: str, query: RosterQuery, *, now: int) -> list[Worker]:
+        return await self._read(workers.roster, tenant_id, query, now)
+
+    async def worker(self, tenant_id: str, agent_id: str) -> Worker | None:
+        return await self._read(workers.worker, tenant_id, agent_id)
+
+    async def events(self, tenant_id: str, *, after: int, limit: int) -> list[Event]:
+        return await self._read(events.read, tenant_id, after, limit)
+
+    async def spells(self, tenant_id: str, agent_id: str, *, since: int) -> list[Spell]:
+        return await self._read(spells.read, tenant_id, agent_id, since)
+
+    async def silent(self, *, before: int, limit: int) -> list[Silent]:
+        return await self._read(workers.silent, before, limit)
+
+    async def listen(self, collector_id: str, *, now: int) -> Gap | None:
+        return await self._write(gaps.listen, collector_id, now)
+
+    async def gaps(self, *, since: int) -> list[Gap]:
+        return await self._read(gaps.read, since)
+
+    async def add_key(self, key: Key) -> bool:
+        return await self._write(keys.add, key)
+
+    async def find_key(self, key_id: str) -> Key | None:
+        return await self._read(keys.find, key_id)
+
+    async def keys(self, tenant_id: str | None) -> list[Key]:
+        return await self._read(keys.every, tenant_id)
+
+    async def revoke_key(self, key_id: str, *, now: int) -> bool:
+        return await self._write(keys.revoke, key_id, now)
+
+    async def key_changes(self, *, since: int) -> KeyChanges:
+        return await self._read(keys.changes, since)
+
+
+def _revision(conn: Connection) -> str | None:
+    if not inspect(conn).has_table("alembic_version"):
+        return None
+    return conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()

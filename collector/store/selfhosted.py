@@ -1,0 +1,230 @@
+"""The `selfhosted` store: embedded SQLite in WAL, for one collector.
+
+All writes of this process run on one thread and one connection; reads have threads of their own
+and never wait for a write. Other processes (the command line) write too, and wait their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from collector.errors import StoreError, StoreTaken, StoreUnavailable, Unstorable
+from collector.store import beats as beat_sql
+from collector.store import events, migrations, spells
+from collector.store.relational import P, RelationalStore, T, Work
+from collector.values import Beat, Silent
+
+OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
+BUSY_SECONDS = 10
+READERS = 4
+# A batch goes in by statements of at most this many rows: 1024 × 16 values is within SQLite's
+# limit of 32,766, and the few sizes below it stay prepared.
+CHUNK = 1024
+
+_FIELDS = ", ".join(Beat._fields)
+_DIALECT = beat_sql.Dialect(
+    distinct="IS NOT", json_object="json_object({})", now=":now", gone=":gone"
+)
+_SCRATCH = f"""
+CREATE TEMP TABLE batch ({_FIELDS});
+CREATE TEMP TABLE told (tenant_id, agent_id, step, type, at, reason, worker);"""
+# A late beat changed nothing, and its row has another stamp: what its scratch says is older.
+_UP = """temp.batch AS b CROSS JOIN workers AS w
+ON w.tenant_id = b.tenant_id AND w.agent_id = b.agent_id WHERE w.last_seen = b.last_seen"""
+
+UPSERT = beat_sql.upsert(_DIALECT, "temp.batch AS b WHERE true")
+TOLD = f"INSERT INTO temp.told {events.told(_DIALECT, _UP)}"
+TELL = (
+    spells.end(_UP),
+    events.BUMP,
+    events.append(f"({events.NUMBERED})", "event_counters"),
+)
+QUIET = """
+UPDATE temp.batch AS b SET last_seen = (
+  SELECT w.last_seen FROM workers AS w WHERE w.tenant_id = b.tenant_id
+    AND w.agent_id = b.agent_id AND w.reported = 'online' AND w.last_seen < :before)"""
+LOSE = f"""
+UPDATE workers AS w SET {beat_sql.lose(_DIALECT)}
+FROM temp.batch AS b
+WHERE w.tenant_id = b.tenant_id AND w.agent_id = b.agent_id AND w.last_seen = b.last_seen"""
+
+
+class SelfHostedStore(RelationalStore):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writes = _engine(path, begin="BEGIN IMMEDIATE", pool_size=1)
+        self._reads = _engine(path, begin="BEGIN", pool_size=READERS)
+        event.listen(self._writes, "connect", _make_scratch)
+        self._writer = ThreadPoolExecutor(1, "store-writer")
+        self._readers = ThreadPoolExecutor(READERS, "store-reader")
+        self._lock: IO[str] | None = None
+
+    async def open(self, *, serving: bool = False) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise StoreUnavailable(
+                f"SQLite {sqlite3.sqlite_version} is too old: this Python needs one with "
+                f"{'.'.join(map(str, OLDEST_SQLITE))} or newer"
+            )
+        with _translated():
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if serving:
+                self._lock = _only_collector(self._path)
+        await self._write(lambda _: None)
+
+    async def close(self) -> None:
+        for pool in (self._writer, self._readers):
+            await asyncio.to_thread(pool.shutdown)
+        self._writes.dispose()
+        self._reads.dispose()
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = None
+
+    async def time(self) -> None:
+        return None
+
+    async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
+        return await self._write(_commit, beats, now, gone)
+
+    async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
+        return await self._write(_announce_lost, silent, before)
+
+    async def migrate(self) -> None:
+        await self._write(migrations.upgrade)
+
+    async def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await _run(self._readers, self._reads, lambda conn: work(conn, *args, **kwargs))
+
+    async def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await _run(self._writer, self._writes, lambda conn: work(conn, *args, **kwargs))
+
+
+def _commit(conn: Connection, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
+    raw = _driver(conn)
+    _load(raw, _FIELDS, beats)
+    raw.execute(UPSERT, {"now": now, "gone": gone})
+    return _tell(raw)
+
+
+def _announce_lost(conn: Connection, silent: Sequence[Silent], before: int) -> frozenset[str]:
+    raw = _driver(conn)
+    _load(raw, ", ".join(Silent._fields), silent)
+    raw.execute(QUIET, {"before": before})
+    raw.execute(LOSE)
+    return _tell(raw)
+
+
+def _tell(raw: sqlite3.Connection) -> frozenset[str]:
+    """Log what the rows of the batch now say of themselves; most often that is nothing."""
+    tenants: list[tuple[str]] = []
+    if raw.execute(TOLD).rowcount:
+        for statement in TELL:
+            raw.execute(statement)
+        tenants = raw.execute("SELECT DISTINCT tenant_id FROM temp.told").fetchall()
+        raw.execute("DELETE FROM temp.told")
+    raw.execute("DELETE FROM temp.batch")
+    return frozenset(tenant for (tenant,) in tenants)
+
+
+def _load(raw: sqlite3.Connection, fields: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Fill temp.batch by a few large statements: each is one step with the interpreter released.
+
+    Sizes are powers of two, the rest padded with NULLs, so that each stays prepared.
+    """
+    for start in range(0, len(rows), CHUNK):
+        chunk = rows[start : start + CHUNK]
+        width, size = len(chunk[0]), 1 << (len(chunk) - 1).bit_length()
+        places = ", ".join([f"({', '.join('?' * width)})"] * size)
+        padding = (None,) * (width * (size - len(chunk)))
+        raw.execute(
+            f"INSERT INTO temp.batch ({fields})"
+            f" SELECT * FROM (VALUES {places}) WHERE column1 IS NOT NULL",
+            (*chain.from_iterable(chunk), *padding),
+        )
+
+
+def _driver(conn: Connection) -> sqlite3.Connection:
+    raw = conn.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    return raw
+
+
+async def _run(pool: ThreadPoolExecutor, engine: Engine, work: Callable[[Connection], T]) -> T:
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.run_in_executor(pool, _transact, engine, work)
+    except RuntimeError as error:
+        raise StoreUnavailable("the store is closed") from error
+
+
+def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with _translated(), engine.begin() as conn:
+        return work(conn)
+
+
+def _engine(path: Path, *, begin: str, pool_size: int) -> Engine:
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        pool_size=pool_size,
+        max_overflow=0,
+        connect_args={
+            "isolation_level": None,
+            "check_same_thread": False,
+            "timeout": BUSY_SECONDS,
+        },
+    )
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", lambda conn: conn.exec_driver_sql(begin))
+    return engine
+
+
+def _configure(raw: sqlite3.Connection, _record: object) -> None:
+    # FULL: an acknowledged beat survives a power cut; group commit pays one fsync a batch.
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY"):
+        raw.execute(f"PRAGMA {pragma}")
+
+
+def _make_scratch(raw: sqlite3.Connection, _record: object) -> None:
+    raw.executescript(_SCRATCH)
+
+
+def _only_collector(path: Path) -> IO[str]:
+    """A lock that the operating system drops with the process, however it ends."""
+    lock = path.with_name(path.name + ".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise StoreTaken(f"another collector is serving {path}") from None
+    return lock
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what sqlite3 and SQLAlchemy raise into the store's own errors."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except DBAPIError as error:
+        raise _store_error(error.orig or error) from error
+    except (OSError, OverflowError, sqlite3.Error, UnicodeError) as error:
+        raise _store_error(error) from error
+
+
+def _store_error(error: BaseException) -> StoreError:
+    refused = (sqlite3.DataError, sqlite3.IntegrityError, OverflowError, UnicodeError)
+    if isinstance(error, refused):
+        return Unstorable("SQLite refuses these values")
+    return StoreUnavailable(f"SQLite: {error}")

@@ -1,0 +1,37 @@
+"""Spells of being online: the open one stands in its worker's row, the ended ones here."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select
+
+from collector.store.schema import spells, workers
+from collector.values import Spell
+
+
+def end(source: str) -> str:
+    """Write the spells that the rows in `source` (aliased w) ended.
+
+    A spell that ended as it began, by equal stamps, goes on when its worker comes back at once.
+    """
+    return f"""
+INSERT INTO spells (tenant_id, agent_id, online_from, online_until, reason)
+SELECT w.tenant_id, w.agent_id, w.ended_from, coalesce(w.lost_at, w.last_seen),
+       CASE WHEN w.lost_at IS NULL THEN 'left' ELSE 'lost' END
+FROM {source} AND w.ended_from IS NOT NULL
+ON CONFLICT (tenant_id, agent_id, online_from)
+DO UPDATE SET online_until = excluded.online_until, reason = excluded.reason"""
+
+
+def read(conn: Connection, tenant_id: str, agent_id: str, since: int) -> list[Spell]:
+    s, w = spells.c, workers.c
+    ended = conn.execute(
+        select(s.online_from, s.online_until, s.reason)
+        .where(s.tenant_id == tenant_id, s.agent_id == agent_id, s.online_until > since)
+        .order_by(s.online_from)
+    )
+    lasting = conn.execute(
+        select(w.online_from).where(
+            w.tenant_id == tenant_id, w.agent_id == agent_id, w.online_from.is_not(None)
+        )
+    )
+    return [Spell(*row) for row in ended] + [Spell(row[0], None, None) for row in lasting]

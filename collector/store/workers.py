@@ -1,0 +1,61 @@
+"""Reading workers, and finding the silent ones."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, or_, select, tuple_
+
+from collector.store.schema import workers
+from collector.values import TTL, RosterQuery, Silent, Worker
+
+_c = workers.c
+_COLUMNS = tuple(_c[field] for field in Worker._fields)
+
+
+def roster(conn: Connection, tenant_id: str, query: RosterQuery, now: int) -> list[Worker]:
+    statement = select(*_COLUMNS).where(_c.tenant_id == tenant_id, *_matching(query, now))
+    return list(map(Worker._make, conn.execute(_ordered(statement, query))))
+
+
+def worker(conn: Connection, tenant_id: str, agent_id: str) -> Worker | None:
+    row = conn.execute(
+        select(*_COLUMNS).where(_c.tenant_id == tenant_id, _c.agent_id == agent_id)
+    ).one_or_none()
+    return None if row is None else Worker._make(row)
+
+
+def silent(conn: Connection, before: int, limit: int) -> list[Silent]:
+    rows = conn.execute(
+        select(_c.tenant_id, _c.agent_id, _c.last_seen)
+        .where(_c.reported == "online", _c.last_seen < before)
+        .order_by(_c.tenant_id, _c.agent_id)
+        .limit(limit)
+    )
+    return list(map(Silent._make, rows))
+
+
+def _ordered(
+    statement: Select[tuple[object, ...]], query: RosterQuery
+) -> Select[tuple[object, ...]]:
+    if query.limit is None:
+        return statement.order_by(_c.last_seen.desc(), _c.agent_id)
+    if query.after is not None:
+        place = tuple_(_c.first_seen, _c.agent_id)
+        statement = statement.where(place < (query.after.first_seen, query.after.agent_id))
+    return statement.order_by(_c.first_seen.desc(), _c.agent_id.desc()).limit(query.limit)
+
+
+def _matching(query: RosterQuery, now: int) -> list[ColumnElement[bool]]:
+    equal = {"agent_name": query.agent_name, "project": query.project, "region": query.region}
+    conditions = [_c[name] == value for name, value in equal.items() if value is not None]
+    if query.statuses:
+        conditions.append(or_(*(_reads_as(status, now) for status in query.statuses)))
+    if query.seen_since is not None:
+        conditions.append(_c.last_seen >= query.seen_since)
+    return conditions
+
+
+def _reads_as(status: str, now: int) -> ColumnElement[bool]:
+    """`workers.liveness` in SQL: conformance of the two is a test."""
+    if status == "offline":
+        return or_(_c.status == "offline", _c.last_seen < now - TTL)
+    return and_(_c.status == status, _c.last_seen >= now - TTL)

@@ -1,0 +1,153 @@
+"""Frozen values that pass between the doors, the verbs and the stores.
+
+Times are epoch microseconds; tuples, because a batch of them is transposed into columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from contract.vocabulary import TTL_SECONDS, Reason, Scope, Status
+
+SECOND = 1_000_000
+TTL = TTL_SECONDS * SECOND
+# The gap cutoff when no gap is recent: every silence counts.
+NO_GAP = 2**63 - 1
+
+
+class Beat(NamedTuple):
+    """One stamped heartbeat, its fields in the order of the store's columns."""
+
+    tenant_id: str
+    agent_id: str
+    agent_name: str
+    status: Status
+    active_sessions: int
+    project: str | None
+    region: str | None
+    version: str | None
+    host: str | None
+    dispatch_name: str | None
+    started_at: int | None
+    ts: int | None
+    memory_rss_bytes: int | None
+    memory_total_bytes: int | None
+    cpu_pct: float | None
+    last_seen: int
+
+
+class Worker(NamedTuple):
+    """A worker's row: its newest beat and what the store keeps about it."""
+
+    agent_id: str
+    agent_name: str
+    status: Status
+    active_sessions: int
+    project: str | None
+    region: str | None
+    version: str | None
+    host: str | None
+    dispatch_name: str | None
+    started_at: int | None
+    ts: int | None
+    memory_rss_bytes: int | None
+    memory_total_bytes: int | None
+    cpu_pct: float | None
+    last_seen: int
+    first_seen: int
+    conflict_seen: int | None
+
+
+class Liveness(NamedTuple):
+    """What a reader may be told of a worker at one moment."""
+
+    status: Status
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Where a paged reading stands: after this worker, begun at `as_of`."""
+
+    as_of: int
+    first_seen: int
+    agent_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RosterQuery:
+    """Which workers to read; `limit` decides the order (see `Store.roster`)."""
+
+    statuses: tuple[Status, ...] = ()
+    agent_name: str | None = None
+    project: str | None = None
+    region: str | None = None
+    seen_since: int | None = None
+    limit: int | None = None
+    after: Walk | None = None
+
+
+class Event(NamedTuple):
+    """One line of a tenant's log; `worker` is the row as it was committed."""
+
+    n: int
+    type: str
+    at: int
+    reason: str | None
+    agent_id: str
+    worker: dict[str, object]
+
+
+class Spell(NamedTuple):
+    """One stretch of being online; `online_until` is None while it lasts."""
+
+    online_from: int
+    online_until: int | None
+    reason: str | None
+
+
+class Gap(NamedTuple):
+    """A time in which no collector of this store listened."""
+
+    began_at: int
+    ended_at: int
+
+
+class Silent(NamedTuple):
+    """A worker that may have gone quiet, to be confirmed by the sweep."""
+
+    tenant_id: str
+    agent_id: str
+    last_seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key's row; `digest` is what argon2 made of the plaintext, which nobody keeps."""
+
+    id: str
+    tenant_id: str
+    name: str | None
+    digest: str
+    scopes: tuple[Scope, ...]
+    created_at: int
+    revoked_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """The key revision, and the ids of keys that changed since the one asked about."""
+
+    revision: int
+    changed: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is calling: all that a key says about its bearer."""
+
+    tenant_id: str
+    scopes: frozenset[Scope]
+    key_id: str

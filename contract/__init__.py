@@ -1,0 +1,54 @@
+"""What travels between workers, collectors and consoles, and what it means.
+
+The words are here at once; a model is loaded, and pydantic with it, when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from contract.vocabulary import (
+    BEAT_SECONDS,
+    CONTRACT_VERSION,
+    SCOPES,
+    STATUSES,
+    TTL_SECONDS,
+)
+
+if TYPE_CHECKING:
+    from contract.problem import FieldError, Problem
+    from contract.worker import Accepted, Heartbeat, Roster, Worker
+
+__all__ = [
+    "BEAT_SECONDS",
+    "CONTRACT_VERSION",
+    "SCOPES",
+    "STATUSES",
+    "TTL_SECONDS",
+    "Accepted",
+    "FieldError",
+    "Heartbeat",
+    "Problem",
+    "Roster",
+    "Worker",
+]
+
+_MODELS = {
+    "Accepted": "contract.worker",
+    "FieldError": "contract.problem",
+    "Heartbeat": "contract.worker",
+    "Problem": "contract.problem",
+    "Roster": "contract.worker",
+    "Worker": "contract.worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODELS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODELS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,114 @@
+"""A worker: what it sends, and what the roster says of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
+
+from contract.vocabulary import (
+    BEAT_SECONDS,
+    MAX_CPU_PCT,
+    MAX_INTEGER,
+    MAX_TEXT,
+    MAX_TIME_SECONDS,
+    TEXT_PATTERN,
+    Reason,
+    Status,
+)
+
+
+def _whole(value: Any) -> Any:
+    """JSON knows one kind of number: 3.0 is the integer 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _number_or_none(value: Any) -> float | None:
+    """Anything is accepted; only a number whose microseconds fit the stores is kept."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= MAX_TIME_SECONDS and math.isfinite(value) else None
+
+
+Text = Annotated[str, StringConstraints(strict=True, max_length=MAX_TEXT, pattern=TEXT_PATTERN)]
+Name = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=MAX_TEXT, pattern=TEXT_PATTERN)
+]
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER), BeforeValidator(_whole)]
+Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_TIME_SECONDS, allow_inf_nan=False)]
+Percent = Annotated[float, Field(strict=True, ge=0, le=MAX_CPU_PCT, allow_inf_nan=False)]
+
+
+class Heartbeat(BaseModel):
+    """What a worker posts; unknown fields are ignored, known ones are checked."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    agent_id: Name = Field(description="The worker's identity within its tenant.")
+    agent_name: Name = Field(description="The kind of worker; groups, never identifies.")
+    status: Status = Field(description="What it does now; `offline` is a leave.")
+    active_sessions: Count | None = Field(None, description="Sessions in hand; absent means 0.")
+    version: Text | None = None
+    project: Text | None = None
+    tenant_id: Any = Field(None, description="Advisory; never read. The key decides the tenant.")
+    region: Text | None = None
+    host: Text | None = None
+    started_at: Seconds | None = Field(
+        None, description="When the process started, epoch seconds by its own clock."
+    )
+    ts: Annotated[Any, AfterValidator(_number_or_none)] = Field(
+        None, description="The client's clock, informational; it never drives liveness."
+    )
+    dispatch_name: Text | None = None
+    memory_rss_bytes: Count | None = None
+    memory_total_bytes: Count | None = None
+    cpu_pct: Percent | None = None
+
+
+class Accepted(BaseModel):
+    """The answer to a beat that is committed."""
+
+    status: str = Field("accepted", pattern="^accepted$")
+    server_time: float = Field(description="The beat's own stamp, epoch seconds.")
+    next_beat_seconds: int = BEAT_SECONDS
+
+
+class Worker(BaseModel):
+    """One worker of the roster, as it is at `server_time`."""
+
+    agent_id: str
+    agent_name: str
+    status: Status = Field(description="`offline` once silent for more than 45 s, or left.")
+    reason: Reason = Field(description="Why it has that status.")
+    active_sessions: int = Field(description="0 while offline.")
+    project: str | None
+    region: str | None
+    version: str | None
+    host: str | None
+    dispatch_name: str | None
+    started_at: float | None
+    ts: float | None
+    memory_rss_bytes: int | None
+    memory_total_bytes: int | None
+    memory_pct: float | None
+    cpu_pct: float | None
+    first_seen: float
+    last_seen: float = Field(description="The collector's stamp of the newest beat.")
+    age_seconds: float = Field(description="server_time - last_seen, never below 0.")
+    conflict: bool = Field(description="Two processes beat under this id.")
+
+
+class Roster(BaseModel):
+    """A tenant's workers, or one page of them."""
+
+    workers: list[Worker]
+    server_time: float
+    next_cursor: str | None = Field(description="Where the next page begins; null on the last.")
