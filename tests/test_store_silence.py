@@ -1,0 +1,122 @@
+"""Silence: whose it is, who announces it, and how often; the same on every store."""
+
+from __future__ import annotations
+
+import asyncio
+
+from collector.settings import Settings
+from collector.store.open import store_for
+from collector.store.protocol import Store
+from collector.values import NO_GAP, Gap, Silent, Spell
+from tests.factories import at, beat
+
+
+async def commit(store: Store, *agent_ids: str, seconds: float = 0) -> None:
+    beats = [beat(agent_id, seconds=seconds) for agent_id in sorted(agent_ids)]
+    await store.commit(beats, now=at(seconds), gone=NO_GAP)
+
+
+async def kinds(store: Store) -> list[str]:
+    return [event.type for event in await store.events("acme", after=0, limit=1000)]
+
+
+async def test_silent_workers_are_those_announced_online_with_an_old_stamp(store: Store) -> None:
+    await commit(store, "quiet", "left")
+    await commit(store, "alive", seconds=20)
+    await store.commit([beat("left", seconds=1, status="offline")], now=at(1), gone=NO_GAP)
+
+    assert await store.silent(before=at(20), limit=10) == [Silent("acme", "quiet", at(0))]
+
+
+async def test_a_lost_worker_is_announced_once(store: Store) -> None:
+    await commit(store, "worker-1")
+    silent = await store.silent(before=at(1), limit=10)
+
+    assert await store.announce_lost(silent, before=at(1)) == {"acme"}
+    assert await store.announce_lost(silent, before=at(1)) == frozenset()
+
+    assert await kinds(store) == ["online", "offline"]
+    assert await store.spells("acme", "worker-1", since=0) == [Spell(at(0), at(45), "lost")]
+    (_, offline) = await store.events("acme", after=0, limit=10)
+    assert (offline.at, offline.reason) == (at(45), "lost")
+
+
+async def test_a_worker_that_beat_since_is_not_announced(store: Store) -> None:
+    await commit(store, "worker-1")
+    silent = await store.silent(before=at(1), limit=10)
+    await commit(store, "worker-1", seconds=50)
+
+    await store.announce_lost(silent, before=at(5))
+
+    assert "lost" not in {e.reason for e in await store.events("acme", after=2, limit=10)}
+
+
+async def test_a_stale_candidate_that_beat_but_fell_silent_again_is_announced(store: Store) -> None:
+    await commit(store, "worker-1")
+    silent = await store.silent(before=at(1), limit=10)
+    await commit(store, "worker-1", seconds=10)
+
+    await store.announce_lost(silent, before=at(11))
+
+    assert await kinds(store) == ["online", "offline"]
+
+
+async def test_a_lost_worker_comes_back_without_a_second_offline(store: Store) -> None:
+    await commit(store, "worker-1")
+    await store.announce_lost([Silent("acme", "worker-1", at(0))], before=at(1))
+
+    await commit(store, "worker-1", seconds=100)
+
+    assert await kinds(store) == ["online", "offline", "online"]
+
+
+async def test_however_many_sweep_each_lost_worker_has_one_announcer(
+    store: Store, store_url: str
+) -> None:
+    names = [f"w{n:03}" for n in range(100)]
+    await commit(store, *names)
+    others = [store_for(Settings(store_url=store_url)) for _ in range(3)]
+    for other in others:
+        await other.open()
+    silent = await store.silent(before=at(1), limit=1000)
+
+    await asyncio.gather(
+        *(each.announce_lost(silent, before=at(1)) for each in (store, *others) for _ in range(5))
+    )
+
+    # A row that another sweeper held was passed over by the rest: a last sweep finds none left.
+    assert await store.silent(before=at(1), limit=1000) == []
+    assert sorted(await kinds(store)) == ["offline"] * 100 + ["online"] * 100
+    for other in others:
+        await other.close()
+
+
+async def test_announcing_nobody_does_nothing(store: Store) -> None:
+    assert await store.announce_lost([], before=at(1)) == frozenset()
+
+
+async def test_a_gap_is_more_than_15_s_in_which_no_collector_listened(store: Store) -> None:
+    assert await store.listen("one", now=at(0)) is None
+    assert await store.listen("two", now=at(15)) is None
+
+    gap = await store.listen("one", now=at(30.000001))
+
+    assert gap == Gap(at(15), at(30.000001))
+    assert await store.gaps(since=at(30)) == [gap]
+    assert await store.gaps(since=at(31)) == []
+
+
+async def test_several_collectors_that_find_a_gap_record_it_once(
+    store: Store, store_url: str
+) -> None:
+    await store.listen("old", now=at(0))
+    other = store_for(Settings(store_url=store_url))
+    await other.open()
+
+    found = await asyncio.gather(
+        *(each.listen(f"{n}", now=at(100)) for n in range(5) for each in (store, other))
+    )
+
+    assert await store.gaps(since=0) == [Gap(at(0), at(100))]
+    assert sum(gap is not None for gap in found) == 1
+    await other.close()
