@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from uuid import uuid4
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,11 +19,13 @@ from collector.api.parts import Parts
 from collector.api.problems import on_collector_error, on_http_exception
 from collector.clock import Clock, SystemClock, anchor_to, stay_anchored
 from collector.errors import CollectorError
+from collector.gaps import Listener
 from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
 from collector.settings import Settings
 from collector.store.protocol import Store
+from collector.sweep import Sweep
 from collector.values import SECOND
 
 ROUTES = [
@@ -56,12 +59,15 @@ def create_app(settings: Settings, *, store: Store, clock: Clock | None = None) 
 def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
     metrics = Metrics()
     metrics.clock_skew.set_function(lambda: clock.skew() / SECOND)
+    listener = Listener(store, clock, collector_id=uuid4().hex)
     return Parts(
         store=store,
         clock=clock,
         metrics=metrics,
         keyring=Keyring(store, clock, metrics, verifiers=settings.verifiers),
-        intake=Intake(store, clock, metrics, limit=settings.queue_limit),
+        intake=Intake(store, clock, metrics, limit=settings.queue_limit, gone=listener.gone),
+        listener=listener,
+        sweep=Sweep(store, clock, gone=listener.gone),
     )
 
 
@@ -70,8 +76,14 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     parts: Parts = app.state.parts
     await anchor_to(parts.store.time, parts.clock)
     await parts.keyring.open()
+    await parts.listener.listen()
     parts.intake.open()
-    async with _background(parts.keyring.follow(), stay_anchored(parts.store.time, parts.clock)):
+    async with _background(
+        parts.keyring.follow(),
+        parts.listener.follow(),
+        parts.sweep.follow(),
+        stay_anchored(parts.store.time, parts.clock),
+    ):
         yield
     await parts.intake.close()
     await parts.keyring.close()

@@ -13,6 +13,8 @@ from contract.vocabulary import TTL_SECONDS, Reason, Scope, Status
 
 SECOND = 1_000_000
 TTL = TTL_SECONDS * SECOND
+# No collector listening for longer than this is a gap: three of their beats, one every 5 s.
+GAP = 15 * SECOND
 # The gap cutoff when no gap is recent: every silence counts.
 NO_GAP = 2**63 - 1
 

@@ -80,7 +80,7 @@ def gone_before(gaps: Iterable[Gap], now: int) -> int:
     for gap in newest_first:
         if now - gap.ended_at < HOLD:
             return 0
-        if heard_until - gap.ended_at >= needed:
+        if heard_until - gap.ended_at > needed:
             break
         needed -= max(0, heard_until - gap.ended_at)
         heard_until = min(heard_until, gap.began_at)

@@ -6,12 +6,9 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from uuid import uuid4
 
-import asyncpg
 import pytest
 from sqlalchemy import make_url
 
@@ -21,12 +18,12 @@ from collector.store.open import store_for
 from collector.store.protocol import Store
 from collector.store.selfhosted import SelfHostedStore
 from conformance.postgres import Server, installations
+from tests.databases import TEMPLATE, Databases, administer, empty
 from tests.fleet import Fleet, TestClock
 from tests.strict import skip
 
 # Handed from the process that started the servers to xdist's workers.
 SERVERS = "COLLECTOR_TEST_SERVERS"
-TEMPLATE = "collector_template"
 
 
 def _cloud_names() -> list[str]:
@@ -64,17 +61,26 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def store_url(backend: str, tmp_path: Path, migrated_file: Path) -> AsyncIterator[str]:
+async def store_url(
+    backend: str, tmp_path: Path, migrated_file: Path, databases: Databases
+) -> AsyncIterator[str]:
     """A fresh, migrated, empty store."""
-    async for url in _fresh(backend, tmp_path, migrated_file, template=TEMPLATE):
-        yield url
+    if backend == "selfhosted":
+        path = shutil.copy(migrated_file, tmp_path / "collector.db")
+        yield f"sqlite:///{path}"
+        return
+    url = await databases.migrated(backend)
+    yield url
+    await empty(url)
 
 
 @pytest.fixture
-async def empty_store_url(backend: str, tmp_path: Path) -> AsyncIterator[str]:
+async def empty_store_url(backend: str, tmp_path: Path, databases: Databases) -> AsyncIterator[str]:
     """A fresh store that nobody migrated."""
-    async for url in _fresh(backend, tmp_path, None, template="template0"):
-        yield url
+    if backend == "selfhosted":
+        yield f"sqlite:///{tmp_path / 'collector.db'}"
+        return
+    yield await databases.made(backend, "template0")
 
 
 @pytest.fixture
@@ -94,8 +100,8 @@ def clock() -> TestClock:
 @pytest.fixture
 async def fleet(store: Store, clock: TestClock) -> AsyncIterator[Fleet]:
     """The collector over the store, and clients of it."""
-    async with AsyncExitStack() as stack:
-        yield await stack.enter_async_context(Fleet.over(store, clock))
+    async with Fleet.over(store, clock) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -106,29 +112,20 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    made = Databases(json.loads(os.environ[SERVERS]))
+    yield made
+    asyncio.run(made.drop())
+
+
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-async def _fresh(
-    backend: str, directory: Path, migrated: Path | None, *, template: str
-) -> AsyncIterator[str]:
-    if backend == "selfhosted":
-        path = directory / "collector.db"
-        if migrated is not None:
-            shutil.copy(migrated, path)
-        yield f"sqlite:///{path}"
-        return
-    server = json.loads(os.environ[SERVERS])[backend]
-    name = f"test_{uuid4().hex}"
-    await _administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield make_url(server).set(database=name).render_as_string(hide_password=False)
-    await _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
-
-
 async def _make_template(server: str) -> None:
-    await _administer(server, f"DROP DATABASE IF EXISTS {TEMPLATE} WITH (FORCE)")
-    await _administer(server, f"CREATE DATABASE {TEMPLATE} TEMPLATE template0")
+    await administer(server, f"DROP DATABASE IF EXISTS {TEMPLATE} WITH (FORCE)")
+    await administer(server, f"CREATE DATABASE {TEMPLATE} TEMPLATE template0")
     url = make_url(server).set(database=TEMPLATE)
     await _migrate(CloudStore(url.render_as_string(hide_password=False)))
 
@@ -137,12 +134,3 @@ async def _migrate(store: SelfHostedStore | CloudStore) -> None:
     await store.open()
     await store.migrate()
     await store.close()
-
-
-async def _administer(server: str, command: str) -> None:
-    url = make_url(server).set(drivername="postgresql")
-    connection = await asyncpg.connect(url.render_as_string(hide_password=False))
-    try:
-        await connection.execute(command)
-    finally:
-        await connection.close()

@@ -118,7 +118,9 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def serving(app: Starlette) -> AsyncIterator[str]:
     """The app behind a real uvicorn on a free port of 127.0.0.1."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    # Named TCP, because asyncio sets TCP_NODELAY only on what says so.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False)
     server = _Server(config)
     task = asyncio.create_task(server.serve([listener]))

@@ -23,13 +23,15 @@ FLOORS = {
     "collector.workers": 3,
     "collector.keys": 3,
     "collector.intake": 3,
+    "collector.gaps": 3,
+    "collector.sweep": 3,
     "collector.api": 4,
     "collector.app": 5,
     "collector.cli": 6,
 }
 # Rooms whose files may see one another; elsewhere on one floor, neither sees the other.
 ROOMS = ("collector.store", "collector.api", "collector.cli", "contract")
-SIDEWAYS = {("collector.clock", "collector.values"), ("collector.intake", "collector.workers")}
+SIDEWAYS = {("collector.clock", "collector.values"), ("collector.gaps", "collector.workers")}
 # Only app and the command line open a store; the rest is handed one.
 KEEPERS = {
     "sqlalchemy": ("collector.store",),

@@ -69,7 +69,7 @@ def test_a_time_of_the_wire_survives_the_store(value: float) -> None:
 
 def test_with_no_recent_gap_every_silence_counts() -> None:
     assert gone_before([], at(0)) == NO_GAP
-    assert gone_before([Gap(at(-600), at(-45))], at(0)) == NO_GAP
+    assert gone_before([Gap(at(-600), at(-45.000001))], at(0)) == NO_GAP
 
 
 @pytest.mark.parametrize("since_gap", [0, 19.999999])
@@ -83,7 +83,9 @@ def test_after_a_gap_a_silence_counts_once_listened_to_for_45_s_in_all() -> None
     # 20 s since the gap and so 25 s before it.
     assert gone_before([gap], at(20)) == at(-625)
     assert gone_before([gap], at(44)) == at(-601)
-    assert gone_before([gap], at(45)) == NO_GAP
+    # Listened to for exactly 45 s is not more than 45 s.
+    assert gone_before([gap], at(45)) == at(-600)
+    assert gone_before([gap], at(45.000001)) == NO_GAP
 
 
 def test_a_crash_loop_adds_up_only_what_was_listened_to() -> None:

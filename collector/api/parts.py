@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from collector.clock import Clock
+from collector.gaps import Listener
 from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
 from collector.store.protocol import Store
+from collector.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class Parts:
     metrics: Metrics
     keyring: Keyring
     intake: Intake
+    listener: Listener
+    sweep: Sweep
 
     @staticmethod
     def of(scope: Any) -> Parts:

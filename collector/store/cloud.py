@@ -21,7 +21,7 @@ from collector.errors import StoreError, StoreUnavailable, Unstorable
 from collector.store import beats as beat_sql
 from collector.store import events, migrations, spells
 from collector.store.relational import P, RelationalStore, T, Work
-from collector.values import Beat, Silent
+from collector.values import Beat, Gap, Silent
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
@@ -48,6 +48,7 @@ numbered AS ({events.NUMBERED}),
 bumped AS ({events.BUMP} RETURNING tenant_id, n)
 {events.append("numbered", "bumped")} RETURNING tenant_id"""
 
+REACH = "SELECT NULL WHERE false"
 COMMIT = f"WITH up AS ({beat_sql.upsert(_DIALECT, _BATCH)} RETURNING w.*){_TELL}"
 ANNOUNCE_LOST = f"""
 WITH quiet AS (
@@ -103,6 +104,11 @@ class CloudStore(RelationalStore):
             return frozenset()
         tenants, agents, _ = zip(*silent, strict=True)
         return await self._tell(ANNOUNCE_LOST, tenants, agents, before)
+
+    async def listen(self, collector_id: str, *, now: int) -> Gap | None:
+        # Behind the beats, on their connection: who can't commit them does not listen.
+        await self._tell(REACH)
+        return await super().listen(collector_id, now=now)
 
     async def migrate(self) -> None:
         # One direct connection holds the lock and runs the history: a pooler would split them.

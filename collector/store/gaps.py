@@ -5,10 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, func, select, text
 
 from collector.store.schema import collectors, gaps
-from collector.values import SECOND, Gap
-
-# Three missed beats of a collector, at one every 5 s.
-GAP = 15 * SECOND
+from collector.values import GAP, Gap
 
 # Several collectors may find the same gap: one records it.
 _RECORD = text("""

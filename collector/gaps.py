@@ -1,0 +1,60 @@
+"""The collector's own silence, which is not the workers'.
+
+Every collector says every 5 s that it listens. When none of a store's did for more than 15 s, that
+is a gap, and nobody is announced lost for a silence that nobody could have heard broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from collector.clock import Clock
+from collector.errors import StoreError
+from collector.store.protocol import Store
+from collector.values import GAP, SECOND, Gap
+from collector.workers import gone_before
+
+LISTEN_EVERY_SECONDS = 5.0
+# Gaps that may still matter: a crash loop of an hour is looked through to its end.
+RECENT = 3600 * SECOND
+_log = logging.getLogger(__name__)
+
+
+class Listener:
+    """This collector's own beats, and what is known of the store's gaps."""
+
+    def __init__(self, store: Store, clock: Clock, collector_id: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._collector_id = collector_id
+        self._gaps: list[Gap] = []
+        self._listened_at = 0
+
+    async def listen(self) -> None:
+        """Say that this collector listens; before the first beat, so that a gap is known to it."""
+        now = self._clock.now()
+        gap = await self._store.listen(self._collector_id, now=now)
+        if gap is not None:
+            _log.warning("no collector listened for %d s", (gap.ended_at - gap.began_at) // SECOND)
+        self._gaps = await self._store.gaps(since=now - RECENT)
+        self._listened_at = now
+
+    def gone(self) -> int:
+        """The stamp below which a silence counts now.
+
+        A process that was itself stopped, or could not reach its store, does not know yet what
+        gap the next `listen` will find: until then no silence counts.
+        """
+        now = self._clock.now()
+        if now - self._listened_at > GAP:
+            return 0
+        return gone_before(self._gaps, now)
+
+    async def follow(self) -> None:
+        while True:
+            await asyncio.sleep(LISTEN_EVERY_SECONDS)
+            try:
+                await self.listen()
+            except StoreError as error:
+                _log.warning("not listening: %s", error)
