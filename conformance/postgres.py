@@ -10,20 +10,19 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from conformance import pgwire
+from conformance.processes import kill, shut_down, wait_until
 
 # PostgreSQL refuses to run as root, so root's servers run as nobody; anybody else's as themselves.
 ACCOUNT = 65534 if os.geteuid() == 0 else None
@@ -142,18 +141,18 @@ class Server:
 
     def stop(self) -> None:
         """Shut down fast and remove the directory; once is enough, twice does no harm."""
-        self._end(_shut_down)
+        self._end(shut_down)
         _remove(self.directory)
         self._watchdog.dismiss()
 
     def kill(self) -> None:
         """SIGKILL every process of the server; its files stay for restart()."""
-        self._end(_kill)
+        self._end(kill)
         self._watchdog.guard(0)
 
     def restart(self) -> None:
         """Come back on the same port, after a fast shutdown where there was no kill."""
-        self._end(_shut_down)
+        self._end(shut_down)
         self._launch()
 
     def _create(self) -> None:
@@ -180,7 +179,7 @@ class Server:
     def _launch(self) -> None:
         options = [f"-c{name}={value}" for name, value in self._settings().items()]
         self._process = self._spawn("postgres", *options)
-        _wait_until(lambda: self.pid is None or self.is_ready())
+        wait_until(lambda: self.pid is None or self.is_ready())
         if self.pid is None:
             log = self._log()
             raise (PortTaken if "could not create any TCP/IP sockets" in log else ServerFailed)(log)
@@ -280,7 +279,7 @@ def _remove(directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
         return not directory.exists()
 
-    _wait_until(gone)
+    wait_until(gone)
 
 
 def _release_shared_memory(pid_file: Path) -> None:
@@ -322,73 +321,8 @@ def _watch(directory: Path) -> None:
     guarded = sys.stdin.read().split()
     if guarded and (pid := int(guarded[-1])):
         with suppress(ProcessLookupError):
-            _shut_down(pid)
+            shut_down(pid)
     _remove(directory)
-
-
-def _shut_down(pid: int) -> None:
-    """SIGINT is a fast shutdown to a server and the end to initdb; SIGKILL if it takes too long."""
-    os.kill(pid, signal.SIGINT)
-    try:
-        _wait_until(lambda: not _alive(pid))
-    except TimeoutError:
-        _kill(pid)
-
-
-def _kill(pid: int) -> None:
-    """SIGKILL a postmaster and its children; it is halted first, so that it can't fork another."""
-    os.kill(pid, signal.SIGSTOP)
-    _wait_until(lambda: _state(pid) in ("T", *ENDED))
-    children = [child for child, process in _processes().items() if process.parent == pid]
-    for each in [*children, pid]:
-        os.kill(each, signal.SIGKILL)
-    _wait_until(lambda: not any(map(_alive, [*children, pid])))
-
-
-class _Process(NamedTuple):
-    parent: int
-    state: str
-
-
-# No such process, or a zombie: when we were killed there may be nobody to reap it.
-ENDED = ("", "Z")
-
-
-def _alive(pid: int) -> bool:
-    return _state(pid) not in ENDED
-
-
-def _state(pid: int) -> str:
-    process = _processes(str(pid)).get(pid)
-    return process.state if process else ""
-
-
-def _processes(pids: str = "[0-9]*") -> dict[int, _Process]:
-    """At least those asked for, from /proc or else from ps, which small images don't have."""
-    if Path("/proc/self/stat").exists():
-        rows = filter(None, map(_proc_row, Path("/proc").glob(f"{pids}/stat")))
-    else:
-        command = ["ps", "-A", "-o", "pid=,stat=,ppid="]
-        listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        rows = filter(None, map(str.split, listing.splitlines()))
-    return {int(pid): _Process(int(parent), state[0]) for pid, state, parent in rows}
-
-
-def _proc_row(stat: Path) -> list[str]:
-    """Id, state and parent; nothing for a process that just ended or is hidden from us."""
-    try:
-        before, _, after = stat.read_text(errors="replace").rpartition(")")
-    except OSError:
-        return []
-    return [before.split()[0], *after.split()[:2]]
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds} seconds")
-        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import postgres
+from conformance import postgres, processes
 from conformance.pgwire import QueryError
 from conformance.postgres import Installation, PortTaken, Server, installations
 
@@ -70,7 +70,7 @@ def shared_memory_segments() -> list[str]:
 
 
 def processes_of(server: Server) -> list[int]:
-    table = postgres._processes()
+    table = processes.processes()
     return [pid for pid, process in table.items() if server.pid in (pid, process.parent)]
 
 
@@ -138,7 +138,7 @@ def test_a_kill_spares_no_process_not_even_a_busy_one(server: Server) -> None:
         everybody = processes_of(server)
 
         server.kill()
-        survivors = [pid for pid in everybody if postgres._alive(pid)]
+        survivors = [pid for pid in everybody if processes.is_alive(pid)]
         server.restart()
 
     assert survivors == []
@@ -164,7 +164,7 @@ def test_nothing_is_left_of_a_server(installation: Installation, killed: bool) -
     server.stop()
 
     assert not server.directory.exists()
-    assert not any(map(postgres._alive, everybody))
+    assert not any(map(processes.is_alive, everybody))
     assert segment not in shared_memory_segments()
 
 
@@ -178,7 +178,7 @@ def test_nothing_is_left_when_the_run_is_killed_hard(installation: Installation)
         run.kill()
 
     assert eventually(lambda: not Path(directory).exists())
-    assert eventually(lambda: not postgres._alive(int(pid)))
+    assert eventually(lambda: not processes.is_alive(int(pid)))
 
 
 @every_installation
