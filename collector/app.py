@@ -13,12 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from collector.api import health, workers
+from collector.api import events, health, workers
 from collector.api.envelope import Envelope
 from collector.api.parts import Parts
 from collector.api.problems import on_collector_error, on_http_exception
 from collector.clock import Clock, SystemClock, anchor_to, stay_anchored
 from collector.errors import CollectorError
+from collector.events import Feed
 from collector.gaps import Listener
 from collector.intake import Intake
 from collector.keys import Keyring
@@ -32,6 +33,8 @@ ROUTES = [
     Route("/v1/agents/heartbeat", workers.HeartbeatEndpoint(), methods=["POST"]),
     Route("/v1/agents", workers.roster),
     Route("/v1/agents/{agent_id}", workers.worker),
+    Route("/events", events.stream),
+    Route("/v1/events", events.poll),
     Route("/v1/contract", health.contract),
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),
@@ -60,14 +63,19 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
     metrics = Metrics()
     metrics.clock_skew.set_function(lambda: clock.skew() / SECOND)
     listener = Listener(store, clock, collector_id=uuid4().hex)
+    keyring = Keyring(store, clock, metrics, verifiers=settings.verifiers)
+    feed = Feed(store, clock, limit=settings.subscribers)
+    keyring.on_revoke(feed.end_keys)
+    metrics.subscribers.set_function(lambda: feed.followers)
     return Parts(
         store=store,
         clock=clock,
         metrics=metrics,
-        keyring=Keyring(store, clock, metrics, verifiers=settings.verifiers),
+        keyring=keyring,
         intake=Intake(store, clock, metrics, limit=settings.queue_limit, gone=listener.gone),
         listener=listener,
         sweep=Sweep(store, clock, gone=listener.gone),
+        feed=feed,
     )
 
 
@@ -82,9 +90,11 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         parts.keyring.follow(),
         parts.listener.follow(),
         parts.sweep.follow(),
+        parts.feed.follow(),
         stay_anchored(parts.store.time, parts.clock),
     ):
         yield
+        parts.feed.stop()
     await parts.intake.close()
     await parts.keyring.close()
 

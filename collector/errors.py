@@ -8,6 +8,7 @@ CollectorError
 ├── MissingScope             missing_scope       the key may not do this
 ├── NotFound                 not_found           no such worker, key or route
 ├── MethodNotAllowed         method_not_allowed  the route exists, for other methods
+├── TooManySubscribers       too_many_subscribers  the tenant's streams are as many as may be
 ├── Overloaded               overloaded          a bounded queue is full
 ├── NotReady                 not_ready           a readiness check fails
 ├── Internal                 internal            a defect of ours
@@ -70,6 +71,14 @@ class NotFound(CollectorError):
 
 class MethodNotAllowed(CollectorError):
     code = "method_not_allowed"
+
+
+class TooManySubscribers(CollectorError):
+    code = "too_many_subscribers"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.headers = {"Retry-After": "10"}
 
 
 class Overloaded(CollectorError):

@@ -13,7 +13,7 @@ import logging
 import re
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -94,6 +94,11 @@ class Keyring:
         self._waiting: Counter[str] = Counter()
         self._look_ups = asyncio.Semaphore(LOOK_UPS)
         self._revision = -1
+        self._listeners: list[Callable[[frozenset[str]], None]] = []
+
+    def on_revoke(self, tell: Callable[[frozenset[str]], None]) -> None:
+        """Call `tell` with the ids of keys that were revoked, within two seconds."""
+        self._listeners.append(tell)
 
     async def open(self) -> None:
         self._revision = (await self._store.key_changes(since=self._revision)).revision
@@ -128,11 +133,14 @@ class Keyring:
         """Forget what was known of keys that changed."""
         changes = await self._store.key_changes(since=self._revision)
         if changes.changed:
-            changed = frozenset(changes.changed)
             self._known = OrderedDict(
-                (digest, who) for digest, who in self._known.items() if who.key_id not in changed
+                (digest, who)
+                for digest, who in self._known.items()
+                if who.key_id not in changes.changed
             )
             self._wrong.clear()
+            for tell in self._listeners:
+                tell(changes.revoked)
         self._revision = changes.revision
 
     async def _unknown(self, digest: bytes, presented: str) -> Principal | None:

@@ -59,6 +59,9 @@ class Metrics:
         self.argon2_runs = Counter(
             "collector_argon2_runs", "Key verifications that ran argon2.", registry=registry
         )
+        self.subscribers = Gauge(
+            "collector_subscribers", "Event streams that are open.", registry=registry
+        )
         self.clock_skew = Gauge(
             "collector_clock_skew_seconds",
             "How far this machine's wall clock is ahead of the collector's.",

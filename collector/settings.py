@@ -35,6 +35,7 @@ class Settings:
     queue_limit: int = _setting(
         8192, "Beats that may wait for their commit; one tenant may hold a quarter of them."
     )
+    subscribers: int = _setting(1000, "Event streams that one tenant may have on one process.")
     verifiers: int = _setting(2, "Threads that verify keys seen for the first time.")
     shutdown_seconds: int = _setting(10, "How long a stopping collector answers what is under way.")
     log_level: str = _setting("info", "`debug`, `info`, `warning` or `error`.")
@@ -50,7 +51,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         _require("port", 0 <= self.port <= 65535, "must be between 0 and 65535")
-        for name in ("pool_size", "verifiers", "shutdown_seconds"):
+        for name in ("pool_size", "subscribers", "verifiers", "shutdown_seconds"):
             _require(name, getattr(self, name) >= 1, "must be at least 1")
         _require("queue_limit", self.queue_limit >= 4, "must be at least 4")
         _require("log_level", self.log_level in LOG_LEVELS, f"must be one of {LOG_LEVELS}")

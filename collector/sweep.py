@@ -33,12 +33,10 @@ class Sweep:
         clock: Clock,
         *,
         gone: Callable[[], int],
-        told: Callable[[frozenset[str]], None] = lambda _tenants: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._gone = gone
-        self._told = told
         self._watched: list[Silent] = []
         self._due: list[Silent] = []
         self._scanned_at = -SCAN_EVERY
@@ -66,6 +64,4 @@ class Sweep:
     async def _announce(self, silent: list[Silent], before: int) -> None:
         for start in range(0, len(silent), CHUNK):
             chunk = sorted(silent[start : start + CHUNK])
-            tenants = await self._store.announce_lost(chunk, before=before)
-            if tenants:
-                self._told(tenants)
+            await self._store.announce_lost(chunk, before=before)

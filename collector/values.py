@@ -5,7 +5,6 @@ Times are epoch microseconds; tuples, because a batch of them is transposed into
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -102,6 +101,23 @@ class Event(NamedTuple):
     worker: dict[str, object]
 
 
+class Position(NamedTuple):
+    """Where a tenant's log stands: which log, the oldest line it still has, the newest."""
+
+    epoch: str
+    floor: int
+    head: int
+
+
+class Group(NamedTuple):
+    """How many of a tenant's workers have this name and read as this status."""
+
+    agent_name: str
+    status: Status
+    workers: int
+    sessions: int
+
+
 class Spell(NamedTuple):
     """One stretch of being online; `online_until` is None while it lasts."""
 
@@ -140,10 +156,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyChanges:
-    """The key revision, and the ids of keys that changed since the one asked about."""
+    """The key revision, and which keys changed since the one asked about; some are now revoked."""
 
     revision: int
-    changed: Sequence[str]
+    changed: frozenset[str]
+    revoked: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

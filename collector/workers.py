@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from collector.values import NO_GAP, SECOND, TTL, Gap, Liveness, Worker
+from collector.values import NO_GAP, SECOND, TTL, Event, Gap, Liveness, Worker
 from contract.vocabulary import CPU_PCT_DECIMALS
 
 # After a gap the workers get this long to be heard again.
@@ -31,9 +31,9 @@ def liveness(worker: Worker, now: int) -> Liveness:
     return Liveness(worker.status, "alive")
 
 
-def project(worker: Worker, now: int) -> dict[str, Any]:
+def project(worker: Worker, now: int, seen: Liveness | None = None) -> dict[str, Any]:
     """The roster's object for this worker, as a reader at `now` may see it."""
-    status, reason = liveness(worker, now)
+    status, reason = seen or liveness(worker, now)
     return {
         "agent_id": worker.agent_id,
         "agent_name": worker.agent_name,
@@ -55,6 +55,25 @@ def project(worker: Worker, now: int) -> dict[str, Any]:
         "last_seen": seconds(worker.last_seen),
         "age_seconds": max(0, now - worker.last_seen) / SECOND,
         "conflict": worker.conflict_seen is not None and now - worker.conflict_seen <= TTL,
+    }
+
+
+def project_line(event: Event) -> dict[str, Any]:
+    """The worker of a log line, as it was when that was so."""
+    worker = Worker(**{field: event.worker[field] for field in Worker._fields})  # type: ignore[arg-type]
+    seen = Liveness("offline", "lost") if event.type == "offline" else None
+    return project(worker, event.at, seen)
+
+
+def project_vitals(worker: Worker) -> dict[str, Any]:
+    """What changes with every beat, and is no change."""
+    return {
+        "agent_id": worker.agent_id,
+        "last_seen": seconds(worker.last_seen),
+        "memory_rss_bytes": worker.memory_rss_bytes,
+        "memory_total_bytes": worker.memory_total_bytes,
+        "memory_pct": _memory_pct(worker),
+        "cpu_pct": _cpu_pct(worker),
     }
 
 

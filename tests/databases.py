@@ -17,6 +17,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid();
 TRUNCATE {", ".join(metadata.tables)};
 INSERT INTO key_revision (one, revision) VALUES (1, 0);
+INSERT INTO log_epoch (one, epoch) VALUES (1, 'test');
 UPDATE alembic_version SET version_num = '{HEAD}';"""
 
 

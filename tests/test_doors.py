@@ -28,6 +28,7 @@ GUARDED: list[tuple[str, str, Scope]] = [
     ("GET", "/v1/agents", "read"),
     ("GET", "/v1/agents/{agent_id}", "read"),
 ]
+STREAMS = {"/events", "/v1/events"}
 OPEN = {"/v1/contract", "/healthz", "/readyz", "/metrics"}
 
 
@@ -49,7 +50,7 @@ async def call(fleet: Fleet, method: str, path: str, key: str | None) -> httpx2.
 def test_every_route_is_guarded_or_known_to_be_open() -> None:
     paths = {route.path for route in ROUTES if isinstance(route, Route)}
 
-    assert paths == {path for _, path, _ in GUARDED} | OPEN
+    assert paths == {path for _, path, _ in GUARDED} | STREAMS | OPEN
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), GUARDED)

@@ -25,13 +25,18 @@ FLOORS = {
     "collector.intake": 3,
     "collector.gaps": 3,
     "collector.sweep": 3,
+    "collector.events": 3,
     "collector.api": 4,
     "collector.app": 5,
     "collector.cli": 6,
 }
 # Rooms whose files may see one another; elsewhere on one floor, neither sees the other.
 ROOMS = ("collector.store", "collector.api", "collector.cli", "contract")
-SIDEWAYS = {("collector.clock", "collector.values"), ("collector.gaps", "collector.workers")}
+SIDEWAYS = {
+    ("collector.clock", "collector.values"),
+    ("collector.gaps", "collector.workers"),
+    ("collector.events", "collector.workers"),
+}
 # Only app and the command line open a store; the rest is handed one.
 KEEPERS = {
     "sqlalchemy": ("collector.store",),
@@ -39,6 +44,7 @@ KEEPERS = {
     "sqlite3": ("collector.store",),
     "alembic": ("collector.store",),
     "starlette": ("collector.api", "collector.app"),
+    "sse_starlette": ("collector.api",),
     "uvicorn": ("collector.cli",),
     "click": ("collector.cli",),
     "argon2": ("collector.keys",),

@@ -66,6 +66,7 @@ async def test_the_revision_says_which_keys_changed(store: Store) -> None:
 
     after = await store.key_changes(since=before.revision)
 
-    assert list(before.changed) == ["AAAAAAAA"]
+    assert (before.changed, before.revoked) == (frozenset({"AAAAAAAA"}), frozenset())
     assert sorted(after.changed) == ["AAAAAAAA", "BBBBBBBB"]
-    assert list((await store.key_changes(since=after.revision)).changed) == []
+    assert list(after.revoked) == ["AAAAAAAA"]
+    assert not (await store.key_changes(since=after.revision)).changed

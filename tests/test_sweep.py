@@ -36,12 +36,13 @@ async def test_a_silent_worker_is_announced_within_two_seconds_of_its_ttl(
 ) -> None:
     tenants: list[frozenset[str]] = []
     listener = Listener(store, clock, "one")
-    sweep = Sweep(store, clock, gone=listener.gone, told=tenants.append)
+    sweep = Sweep(store, clock, gone=listener.gone)
     await listener.listen()
     await commit(store, "worker-1", clock=clock)
 
     await live_through(45, clock, listener, sweep)
     assert await told(store) == []
+    store.on_change(tenants.append)
     await live_through(2, clock, listener, sweep)
 
     assert await told(store) == [("worker-1", "offline")]

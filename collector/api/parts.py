@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collector.clock import Clock
+from collector.events import Feed
 from collector.gaps import Listener
 from collector.intake import Intake
 from collector.keys import Keyring
@@ -23,6 +24,7 @@ class Parts:
     intake: Intake
     listener: Listener
     sweep: Sweep
+    feed: Feed
 
     @staticmethod
     def of(scope: Any) -> Parts:

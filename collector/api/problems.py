@@ -20,6 +20,7 @@ STATUSES: Final = {
     "method_not_allowed": 405,
     "too_large": 413,
     "invalid_field": 422,
+    "too_many_subscribers": 429,
     "internal": 500,
     "overloaded": 503,
     "not_ready": 503,

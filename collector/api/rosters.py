@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from starlette.requests import Request
+
+from collector.api import queries
 from collector.errors import InvalidField
 from collector.values import SECOND, RosterQuery, Walk, Worker
 from contract.vocabulary import MAX_INTEGER, MAX_PAGE, MAX_TEXT, STATUSES, Status
@@ -37,25 +40,19 @@ class Asked:
         return found[:limit], _cursor(Walk(self.as_of, last.first_seen, last.agent_id))
 
 
-def parse(parameters: Sequence[tuple[str, str]], now: int) -> Asked:
-    """Every parameter at most once, except `status`; unknown ones are refused, not ignored."""
-    given: dict[str, str] = {}
-    for name, value in parameters:
-        if name not in PARAMETERS:
-            raise InvalidField.of(name[:MAX_TEXT], f"is not one of {', '.join(PARAMETERS)}")
-        if name in given and name != "status":
-            raise InvalidField.of(name, "is given twice")
-        given[name] = value
+def parse(request: Request, now: int) -> Asked:
+    """What the query asks for at `now`; only `status` may be given more than once."""
+    given = queries.single(request, PARAMETERS, repeatable="status")
     limit = _limit(given.get("limit"))
     walk = _walk(given.get("cursor"))
     if walk is not None and limit is None:
         raise InvalidField.of("limit", "is required with cursor")
     as_of = now if walk is None else walk.as_of
     query = RosterQuery(
-        statuses=_statuses(parameters),
-        agent_name=_text("agent_name", given),
-        project=_text("project", given),
-        region=_text("region", given),
+        statuses=_statuses(request.query_params.getlist("status")),
+        agent_name=queries.text("agent_name", given),
+        project=queries.text("project", given),
+        region=queries.text("region", given),
         seen_since=_seen_since(given.get("seen_within"), as_of),
         limit=limit,
         after=walk,
@@ -63,19 +60,10 @@ def parse(parameters: Sequence[tuple[str, str]], now: int) -> Asked:
     return Asked(query, as_of)
 
 
-def _text(name: str, given: dict[str, str]) -> str | None:
-    """A value no worker can have finds nothing on one store and fails on the other: refuse it."""
-    value = given.get(name)
-    if value is not None and "\0" in value:
-        raise InvalidField.of(name, "must not contain control characters")
-    return value
-
-
-def _statuses(parameters: Sequence[tuple[str, str]]) -> tuple[Status, ...]:
-    asked = {value for name, value in parameters if name == "status"}
-    if not asked <= set(STATUSES):
+def _statuses(asked: Sequence[str]) -> tuple[Status, ...]:
+    if not set(asked) <= set(STATUSES):
         raise InvalidField.of("status", f"must be one of {', '.join(STATUSES)}")
-    return cast("tuple[Status, ...]", tuple(sorted(asked)))
+    return cast("tuple[Status, ...]", tuple(sorted(set(asked))))
 
 
 def _limit(text: str | None) -> int | None:

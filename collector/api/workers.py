@@ -42,7 +42,7 @@ async def roster(request: Request) -> Response:
     parts = Parts.of(request)
     principal = await auth.require(parts, request.headers.raw, "read")
     now = parts.clock.now()
-    asked = rosters.parse(request.query_params.multi_items(), now)
+    asked = rosters.parse(request, now)
     found = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
     page, cursor = asked.page(found)
     body = {

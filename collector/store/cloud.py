@@ -19,9 +19,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from collector.errors import StoreError, StoreUnavailable, Unstorable
 from collector.store import beats as beat_sql
-from collector.store import events, migrations, spells
+from collector.store import events, migrations, spells, workers
 from collector.store.relational import P, RelationalStore, T, Work
+from collector.store.wakeups import Wakeups
 from collector.values import Beat, Gap, Silent
+from contract.vocabulary import MAX_INTEGER
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
@@ -41,12 +43,13 @@ _BATCH = (
     + f") AS b({', '.join(Beat._fields)})"
 )
 _UP = "up AS w WHERE true"
-_TELL = f""",
-ended AS ({spells.end(_UP)}),
-told AS ({events.told(_DIALECT, _UP)}),
+_NUMBER = f""",
 numbered AS ({events.NUMBERED}),
 bumped AS ({events.BUMP} RETURNING tenant_id, n)
 {events.append("numbered", "bumped")} RETURNING tenant_id"""
+_TELL = f""",
+ended AS ({spells.end(_UP)}),
+told AS ({events.told(_DIALECT, _UP)}){_NUMBER}"""
 
 REACH = "SELECT NULL WHERE false"
 COMMIT = f"WITH up AS ({beat_sql.upsert(_DIALECT, _BATCH)} RETURNING w.*){_TELL}"
@@ -61,9 +64,22 @@ up AS (
   FROM quiet AS q WHERE w.tenant_id = q.tenant_id AND w.agent_id = q.agent_id
   RETURNING w.*){_TELL}"""
 
+REMOVE = f"""
+WITH victims AS (
+  SELECT tenant_id, agent_id FROM workers
+  WHERE (tenant_id, agent_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+    AND last_seen < $3::bigint
+  ORDER BY tenant_id, agent_id FOR UPDATE),
+up AS (
+  DELETE FROM workers AS w USING victims AS v
+  WHERE w.tenant_id = v.tenant_id AND w.agent_id = v.agent_id RETURNING w.*),
+ended AS ({spells.cut_off(_UP, "$4::bigint")}),
+told AS ({events.removed(_DIALECT, _UP, "$4::bigint")}){_NUMBER}"""
+
 
 class CloudStore(RelationalStore):
     def __init__(self, url: str, *, direct_url: str | None = None, pool_size: int = 5) -> None:
+        super().__init__()
         self._direct = make_url(direct_url or url).set(drivername="postgresql")
         self._engine = create_async_engine(
             make_url(url).set(drivername="postgresql+asyncpg"),
@@ -83,12 +99,16 @@ class CloudStore(RelationalStore):
         self._statements: dict[str, Any] = {}
         # Beats and the sweep take turns on it: a connection runs one statement at a time.
         self._turn = asyncio.Lock()
+        self._wakeups = Wakeups(self._direct.render_as_string(hide_password=False), self._wake)
 
-    async def open(self, *, serving: bool = False) -> None:  # noqa: ARG002
-        """Reach the server; any number of collectors may serve."""
+    async def open(self, *, serving: bool = False) -> None:
+        """Reach the server; any number of collectors may serve, and hear from one another."""
         await self.time()
+        if serving:
+            self._wakeups.open()
 
     async def close(self) -> None:
+        await self._wakeups.close()
         await self._drop_writer()
         await self._engine.dispose()
 
@@ -104,6 +124,16 @@ class CloudStore(RelationalStore):
             return frozenset()
         tenants, agents, _ = zip(*silent, strict=True)
         return await self._tell(ANNOUNCE_LOST, tenants, agents, before)
+
+    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
+        return bool(await self._tell(REMOVE, [tenant_id], [agent_id], MAX_INTEGER, now))
+
+    async def forget(self, *, before: int, limit: int, now: int) -> frozenset[str]:
+        old = await self._read(workers.forgettable, before, limit)
+        if not old:
+            return frozenset()
+        tenants, agents, _ = zip(*old, strict=True)
+        return await self._tell(REMOVE, tenants, agents, before, now)
 
     async def listen(self, collector_id: str, *, now: int) -> Gap | None:
         # Behind the beats, on their connection: who can't commit them does not listen.
@@ -140,7 +170,11 @@ class CloudStore(RelationalStore):
         except StoreUnavailable:
             await self._drop_writer()
             raise
-        return frozenset(row[0] for row in rows)
+        tenants = frozenset(row[0] for row in rows)
+        if tenants:
+            self._wake(tenants)
+            self._wakeups.say(tenants)
+        return tenants
 
     async def _prepared(self, sql: str) -> Any:
         if self._writer is None or self._writer.is_closed():

@@ -7,12 +7,17 @@ so cursor order is commit order. Worker rows are locked before counter rows, eac
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, case, delete, func, select
 
 from collector.store.beats import Dialect, worker_json
-from collector.store.schema import events
-from collector.values import Event
+from collector.store.schema import event_counters, events, log_epoch
+from collector.values import Event, Position
+
+_c = events.c
+_LINE = (_c.n, _c.type, _c.at, _c.reason, _c.agent_id, _c.worker)
 
 
 def told(d: Dialect, source: str) -> str:
@@ -25,6 +30,14 @@ UNION ALL
 SELECT w.tenant_id, w.agent_id, 1, CASE w.change WHEN 'resumed' THEN 'changed' ELSE w.change END,
        w.last_seen, CASE w.change WHEN 'resumed' THEN 'collector_gap' END, {worker_json(d, "w")}
 FROM {source} AND w.change IS NOT NULL"""
+
+
+def removed(d: Dialect, source: str, now: str) -> str:
+    """The log lines of the rows in `source` (aliased w) that are about to go."""
+    return f"""
+SELECT w.tenant_id, w.agent_id, 0 AS step, 'removed' AS type, {now} AS at,
+       NULL AS reason, {worker_json(d, "w")} AS worker
+FROM {source}"""
 
 
 NUMBERED = """
@@ -46,12 +59,50 @@ SELECT l.tenant_id, c.n - l.total + l.k, l.type, l.at, l.reason, l.agent_id, l.w
 FROM {numbered} AS l JOIN {counters} AS c ON c.tenant_id = l.tenant_id"""
 
 
+def position(conn: Connection, tenant_id: str) -> Position:
+    epoch = conn.execute(select(log_epoch.c.epoch)).scalar_one()
+    head = heads(conn, [tenant_id]).get(tenant_id, 0)
+    oldest = select(func.min(events.c.n)).where(events.c.tenant_id == tenant_id)
+    floor = conn.execute(oldest).scalar_one()
+    return Position(epoch, head + 1 if floor is None else floor, head)
+
+
+def heads(conn: Connection, tenants: Collection[str]) -> dict[str, int]:
+    c = event_counters.c
+    rows = conn.execute(select(c.tenant_id, c.n).where(c.tenant_id.in_(tenants)))
+    return {row.tenant_id: row.n for row in rows}
+
+
 def read(conn: Connection, tenant_id: str, after: int, limit: int) -> list[Event]:
-    c = events.c
-    rows = conn.execute(
-        select(c.n, c.type, c.at, c.reason, c.agent_id, c.worker)
-        .where(c.tenant_id == tenant_id, c.n > after)
-        .order_by(c.n)
-        .limit(limit)
-    )
-    return [Event(*row[:-1], json.loads(row[-1])) for row in rows]
+    of_tenant = (_c.tenant_id == tenant_id, _c.n > after)
+    return _lines(conn, select(*_LINE).where(*of_tenant).order_by(_c.n).limit(limit))
+
+
+def of_worker(
+    conn: Connection, tenant_id: str, agent_id: str, since: int, limit: int
+) -> list[Event]:
+    of_worker = (_c.tenant_id == tenant_id, _c.agent_id == agent_id, _c.at >= since)
+    newest = select(*_LINE).where(*of_worker).order_by(_c.n.desc()).limit(limit)
+    return _lines(conn, newest)[::-1]
+
+
+def prune(conn: Connection, before: int, keep: int, limit: int) -> int:
+    """Cut each log from its old end, so that what is left has no holes."""
+    kept_by_age = func.min(case((_c.at >= before, _c.n)))
+    cuts = conn.execute(
+        select(_c.tenant_id, func.min(_c.n), kept_by_age, event_counters.c.n)
+        .join(event_counters, event_counters.c.tenant_id == _c.tenant_id)
+        .group_by(_c.tenant_id, event_counters.c.n)
+    ).all()
+    pruned = 0
+    for tenant_id, floor, first_kept, head in cuts:
+        cut = max(head if first_kept is None else first_kept - 1, head - keep)
+        cut = min(cut, floor - 1 + limit - pruned)
+        gone = delete(events).where(_c.tenant_id == tenant_id, _c.n <= cut)
+        pruned += conn.execute(gone).rowcount if cut >= floor else 0
+    return pruned
+
+
+def _lines(conn: Connection, statement: Select[Any]) -> list[Event]:
+    rows = conn.execute(statement)
+    return [Event._make((*line, json.loads(worker))) for *line, worker in rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, delete, func, select, text
 
 from collector.store.schema import collectors, gaps
 from collector.values import GAP, Gap
@@ -25,6 +25,14 @@ def listen(conn: Connection, collector_id: str, now: int) -> Gap | None:
         return None
     recorded = conn.execute(_RECORD, {"began_at": began_at, "now": now})
     return Gap(began_at, now) if recorded.rowcount else None
+
+
+def prune(conn: Connection, before: int) -> int:
+    """Old gaps, and collectors that stopped long ago; the newest always stays, to measure from."""
+    newest = select(func.max(collectors.c.last_seen)).scalar_subquery()
+    stale = (collectors.c.last_seen < before, collectors.c.last_seen < newest)
+    conn.execute(delete(collectors).where(*stale))
+    return conn.execute(delete(gaps).where(gaps.c.ended_at < before)).rowcount
 
 
 def read(conn: Connection, since: int) -> list[Gap]:

@@ -55,9 +55,11 @@ def revoke(conn: Connection, key_id: str, now: int) -> bool:
 def changes(conn: Connection, since: int) -> KeyChanges:
     revision = conn.execute(select(key_revision.c.revision)).scalar_one()
     if revision == since:
-        return KeyChanges(revision, ())
-    changed = conn.execute(select(keys.c.id).where(keys.c.revision > since)).scalars().all()
-    return KeyChanges(revision, changed)
+        return KeyChanges(revision, frozenset(), frozenset())
+    changed = select(keys.c.id, keys.c.revoked_at).where(keys.c.revision > since)
+    rows = conn.execute(changed).all()
+    revoked = frozenset(row.id for row in rows if row.revoked_at is not None)
+    return KeyChanges(revision, frozenset(row.id for row in rows), revoked)
 
 
 def _next_revision(conn: Connection) -> int:

@@ -3,8 +3,8 @@
 A method is one transaction: when it returns, what it did is committed; when it raises, nothing
 of it happened. The tenant comes first in every method, and no method reads or writes another
 tenant's rows; the exceptions are named: `commit` takes a batch of many tenants' beats, `silent`,
-`announce_lost` and the gaps look after all tenants alike, and a key is found before its tenant is
-known. Only errors of `collector.errors` escape:
+`announce_lost`, `forget`, pruning and the gaps look after all tenants alike, and a key is found
+before its tenant is known. Only errors of `collector.errors` escape:
 
 - `Unstorable`: these very values can't be stored. Asking again gives the same answer.
 - `StoreUnavailable`: unreachable, restarting, deadlocked, locked for too long or out of space.
@@ -15,15 +15,17 @@ Time is a parameter, in epoch microseconds. A store reads a clock only in `time`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from collector.values import (
     Beat,
     Event,
     Gap,
+    Group,
     Key,
     KeyChanges,
+    Position,
     RosterQuery,
     Silent,
     Spell,
@@ -102,10 +104,73 @@ class Store(Protocol):
         """The worker's row, or None."""
         ...
 
+    async def summary(self, tenant_id: str, *, now: int) -> list[Group]:
+        """How many workers of each name read as each status at `now`; in order of both."""
+        ...
+
+    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
+        """Remove the worker; False if there is none. Logged as `removed`; ends its spell.
+
+        The next beat makes it anew.
+        """
+        ...
+
+    async def forget(self, *, before: int, limit: int, now: int) -> frozenset[str]:
+        """Remove at most `limit` workers, of any tenant, whose stamp is below `before`.
+
+        Each is logged as `removed`. Return the tenants whose log grew: none when none are left.
+        """
+        ...
+
     # Log and spells
+
+    def on_change(self, tell: Callable[[frozenset[str]], None]) -> None:
+        """Call `tell` with the tenants whose log grew, soon after a commit, whoever made it.
+
+        It only wakes: a call may be missed or repeated, and the log is the truth.
+        """
+        ...
+
+    async def snapshot(
+        self, tenant_id: str, query: RosterQuery, *, now: int
+    ) -> tuple[list[Worker], Position]:
+        """The roster and where the log stands, read at one moment.
+
+        Whatever is not in the roster yet is a line after the position's head.
+        """
+        ...
+
+    async def position(self, tenant_id: str) -> Position:
+        """Where the tenant's log stands; a log without lines has its floor above its head."""
+        ...
+
+    async def heads(self, tenants: Collection[str]) -> dict[str, int]:
+        """The number of the newest line of each of these logs that has any."""
+        ...
 
     async def events(self, tenant_id: str, *, after: int, limit: int) -> list[Event]:
         """The tenant's log lines numbered above `after`, in order, at most `limit`."""
+        ...
+
+    async def worker_events(
+        self, tenant_id: str, agent_id: str, *, since: int, limit: int
+    ) -> list[Event]:
+        """The worker's newest log lines dated `since` or later, in order, at most `limit`."""
+        ...
+
+    async def prune_events(self, *, before: int, keep: int, limit: int) -> int:
+        """Cut each log's old end: lines dated before `before`, and all but the newest `keep`.
+
+        At most `limit` lines go, and their number is returned. What is left has no holes.
+        """
+        ...
+
+    async def prune_spells(self, *, before: int, limit: int) -> int:
+        """Remove at most `limit` spells that ended before `before`; return how many."""
+        ...
+
+    async def prune_gaps(self, *, before: int) -> int:
+        """Remove gaps that ended before `before`, and collectors not heard of since."""
         ...
 
     async def spells(self, tenant_id: str, agent_id: str, *, since: int) -> list[Spell]:
@@ -157,5 +222,5 @@ class Store(Protocol):
         ...
 
     async def key_changes(self, *, since: int) -> KeyChanges:
-        """The key revision now, and which keys changed after revision `since`."""
+        """The key revision now, and which keys were made or revoked after revision `since`."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, inspect, text
@@ -13,8 +13,10 @@ from collector.store.schema import HEAD
 from collector.values import (
     Event,
     Gap,
+    Group,
     Key,
     KeyChanges,
+    Position,
     RosterQuery,
     Silent,
     Spell,
@@ -29,6 +31,9 @@ Work = Callable[Concatenate[Connection, P], T]
 class RelationalStore(ABC):
     """A backend says how a piece of work runs in a transaction; the rest stands here once."""
 
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[frozenset[str]], None]] = []
+
     @abstractmethod
     async def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run work in a transaction that sees one moment."""
@@ -36,6 +41,13 @@ class RelationalStore(ABC):
     @abstractmethod
     async def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run work in a transaction and commit it."""
+
+    def on_change(self, tell: Callable[[frozenset[str]], None]) -> None:
+        self._listeners.append(tell)
+
+    def _wake(self, tenants: frozenset[str]) -> None:
+        for tell in self._listeners:
+            tell(tenants)
 
     async def behind(self) -> str | None:
         revision = await self._read(_revision)
@@ -52,8 +64,36 @@ class RelationalStore(ABC):
     async def worker(self, tenant_id: str, agent_id: str) -> Worker | None:
         return await self._read(workers.worker, tenant_id, agent_id)
 
+    async def summary(self, tenant_id: str, *, now: int) -> list[Group]:
+        return await self._read(workers.summary, tenant_id, now)
+
+    async def snapshot(
+        self, tenant_id: str, query: RosterQuery, *, now: int
+    ) -> tuple[list[Worker], Position]:
+        return await self._read(_snapshot, tenant_id, query, now)
+
+    async def position(self, tenant_id: str) -> Position:
+        return await self._read(events.position, tenant_id)
+
+    async def heads(self, tenants: Collection[str]) -> dict[str, int]:
+        return await self._read(events.heads, tenants)
+
     async def events(self, tenant_id: str, *, after: int, limit: int) -> list[Event]:
         return await self._read(events.read, tenant_id, after, limit)
+
+    async def worker_events(
+        self, tenant_id: str, agent_id: str, *, since: int, limit: int
+    ) -> list[Event]:
+        return await self._read(events.of_worker, tenant_id, agent_id, since, limit)
+
+    async def prune_events(self, *, before: int, keep: int, limit: int) -> int:
+        return await self._write(events.prune, before, keep, limit)
+
+    async def prune_spells(self, *, before: int, limit: int) -> int:
+        return await self._write(spells.prune, before, limit)
+
+    async def prune_gaps(self, *, before: int) -> int:
+        return await self._write(gaps.prune, before)
 
     async def spells(self, tenant_id: str, agent_id: str, *, since: int) -> list[Spell]:
         return await self._read(spells.read, tenant_id, agent_id, since)
@@ -81,6 +121,13 @@ class RelationalStore(ABC):
 
     async def key_changes(self, *, since: int) -> KeyChanges:
         return await self._read(keys.changes, since)
+
+
+def _snapshot(
+    conn: Connection, tenant_id: str, query: RosterQuery, now: int
+) -> tuple[list[Worker], Position]:
+    # In one transaction that sees one moment: what is not in the roster is after the cursor.
+    return workers.roster(conn, tenant_id, query, now), events.position(conn, tenant_id)
 
 
 def _revision(conn: Connection) -> str | None:

@@ -87,6 +87,17 @@ events = Table(
     PrimaryKeyConstraint("tenant_id", "n", name="events_pkey"),
 )
 
+Index("events_of_worker", events.c.tenant_id, events.c.agent_id, events.c.at)
+
+# One row: which log this is. A restore mints another, so that old cursors are seen to be old.
+log_epoch = Table(
+    "log_epoch",
+    metadata,
+    Column("one", Integer, nullable=False, autoincrement=False),
+    Column("epoch", Text, nullable=False),
+    PrimaryKeyConstraint("one", name="log_epoch_pkey"),
+)
+
 event_counters = Table(
     "event_counters",
     metadata,

@@ -21,9 +21,10 @@ from sqlalchemy.exc import DBAPIError
 
 from collector.errors import StoreError, StoreTaken, StoreUnavailable, Unstorable
 from collector.store import beats as beat_sql
-from collector.store import events, migrations, spells
+from collector.store import events, migrations, spells, workers
 from collector.store.relational import P, RelationalStore, T, Work
 from collector.values import Beat, Silent
+from contract.vocabulary import MAX_INTEGER
 
 OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
 BUSY_SECONDS = 10
@@ -45,11 +46,8 @@ ON w.tenant_id = b.tenant_id AND w.agent_id = b.agent_id WHERE w.last_seen = b.l
 
 UPSERT = beat_sql.upsert(_DIALECT, "temp.batch AS b WHERE true")
 TOLD = f"INSERT INTO temp.told {events.told(_DIALECT, _UP)}"
-TELL = (
-    spells.end(_UP),
-    events.BUMP,
-    events.append(f"({events.NUMBERED})", "event_counters"),
-)
+END_SPELLS = spells.end(_UP)
+APPEND = events.append(f"({events.NUMBERED})", "event_counters")
 QUIET = """
 UPDATE temp.batch AS b SET last_seen = (
   SELECT w.last_seen FROM workers AS w WHERE w.tenant_id = b.tenant_id
@@ -59,9 +57,20 @@ UPDATE workers AS w SET {beat_sql.lose(_DIALECT)}
 FROM temp.batch AS b
 WHERE w.tenant_id = b.tenant_id AND w.agent_id = b.agent_id AND w.last_seen = b.last_seen"""
 
+FIND = """
+UPDATE temp.batch AS b SET last_seen = (
+  SELECT w.last_seen FROM workers AS w WHERE w.tenant_id = b.tenant_id
+    AND w.agent_id = b.agent_id AND w.last_seen < :before)"""
+TELL_REMOVED = f"INSERT INTO temp.told {events.removed(_DIALECT, _UP, ':now')}"
+CUT_OFF_SPELLS = spells.cut_off(_UP, ":now")
+REMOVE = """
+DELETE FROM workers WHERE (tenant_id, agent_id) IN (
+  SELECT tenant_id, agent_id FROM temp.batch WHERE last_seen IS NOT NULL)"""
+
 
 class SelfHostedStore(RelationalStore):
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
         self._writes = _engine(path, begin="BEGIN IMMEDIATE", pool_size=1)
         self._reads = _engine(path, begin="BEGIN", pool_size=READERS)
@@ -95,13 +104,28 @@ class SelfHostedStore(RelationalStore):
         return None
 
     async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
-        return await self._write(_commit, beats, now, gone)
+        return await self._telling(_commit, beats, now, gone)
 
     async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
-        return await self._write(_announce_lost, silent, before)
+        return await self._telling(_announce_lost, silent, before)
+
+    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
+        found = [Silent(tenant_id, agent_id, 0)]
+        return bool(await self._telling(_remove, found, MAX_INTEGER, now))
+
+    async def forget(self, *, before: int, limit: int, now: int) -> frozenset[str]:
+        return await self._telling(_forget, before, limit, now)
 
     async def migrate(self) -> None:
         await self._write(migrations.upgrade)
+
+    async def _telling(
+        self, work: Work[P, frozenset[str]], *args: P.args, **kwargs: P.kwargs
+    ) -> frozenset[str]:
+        tenants = await self._write(work, *args, **kwargs)
+        if tenants:
+            self._wake(tenants)
+        return tenants
 
     async def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await _run(self._readers, self._reads, lambda conn: work(conn, *args, **kwargs))
@@ -125,16 +149,40 @@ def _announce_lost(conn: Connection, silent: Sequence[Silent], before: int) -> f
     return _tell(raw)
 
 
+def _forget(conn: Connection, before: int, limit: int, now: int) -> frozenset[str]:
+    return _remove(conn, workers.forgettable(conn, before, limit), before, now)
+
+
+def _remove(conn: Connection, found: Sequence[Silent], before: int, now: int) -> frozenset[str]:
+    raw = _driver(conn)
+    _load(raw, ", ".join(Silent._fields), found)
+    raw.execute(FIND, {"before": before})
+    grew = raw.execute(TELL_REMOVED, {"now": now}).rowcount > 0
+    raw.execute(CUT_OFF_SPELLS, {"now": now})
+    raw.execute(REMOVE)
+    return _append(raw) if grew else _clear(raw)
+
+
 def _tell(raw: sqlite3.Connection) -> frozenset[str]:
     """Log what the rows of the batch now say of themselves; most often that is nothing."""
-    tenants: list[tuple[str]] = []
-    if raw.execute(TOLD).rowcount:
-        for statement in TELL:
-            raw.execute(statement)
-        tenants = raw.execute("SELECT DISTINCT tenant_id FROM temp.told").fetchall()
-        raw.execute("DELETE FROM temp.told")
+    if not raw.execute(TOLD).rowcount:
+        return _clear(raw)
+    raw.execute(END_SPELLS)
+    return _append(raw)
+
+
+def _append(raw: sqlite3.Connection) -> frozenset[str]:
+    """Number and write the lines of temp.told; return their tenants."""
+    raw.execute(events.BUMP)
+    raw.execute(APPEND)
+    tenants = raw.execute("SELECT DISTINCT tenant_id FROM temp.told").fetchall()
+    raw.execute("DELETE FROM temp.told")
+    return _clear(raw).union(tenant for (tenant,) in tenants)
+
+
+def _clear(raw: sqlite3.Connection) -> frozenset[str]:
     raw.execute("DELETE FROM temp.batch")
-    return frozenset(tenant for (tenant,) in tenants)
+    return frozenset()
 
 
 def _load(raw: sqlite3.Connection, fields: str, rows: Sequence[tuple[Any, ...]]) -> None:

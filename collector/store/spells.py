@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, select, tuple_
 
 from collector.store.schema import spells, workers
 from collector.values import Spell
@@ -20,6 +20,22 @@ SELECT w.tenant_id, w.agent_id, w.ended_from, coalesce(w.lost_at, w.last_seen),
 FROM {source} AND w.ended_from IS NOT NULL
 ON CONFLICT (tenant_id, agent_id, online_from)
 DO UPDATE SET online_until = excluded.online_until, reason = excluded.reason"""
+
+
+def cut_off(source: str, now: str) -> str:
+    """Write the spells that end because the rows in `source` (aliased w) are removed."""
+    return f"""
+INSERT INTO spells (tenant_id, agent_id, online_from, online_until, reason)
+SELECT w.tenant_id, w.agent_id, w.online_from, {now}, 'removed'
+FROM {source} AND w.online_from IS NOT NULL
+ON CONFLICT (tenant_id, agent_id, online_from)
+DO UPDATE SET online_until = excluded.online_until, reason = excluded.reason"""
+
+
+def prune(conn: Connection, before: int, limit: int) -> int:
+    key = tuple_(spells.c.tenant_id, spells.c.agent_id, spells.c.online_from)
+    old = select(*key.clauses).where(spells.c.online_until < before).limit(limit)
+    return conn.execute(delete(spells).where(key.in_(old))).rowcount
 
 
 def read(conn: Connection, tenant_id: str, agent_id: str, since: int) -> list[Spell]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, or_, select, tuple_
 
 from collector.store.schema import workers
-from collector.values import TTL, RosterQuery, Silent, Worker
+from collector.values import TTL, Group, RosterQuery, Silent, Worker
 
 _c = workers.c
+_HALF = 2**32
 _COLUMNS = tuple(_c[field] for field in Worker._fields)
 
 
@@ -21,6 +22,33 @@ def worker(conn: Connection, tenant_id: str, agent_id: str) -> Worker | None:
         select(*_COLUMNS).where(_c.tenant_id == tenant_id, _c.agent_id == agent_id)
     ).one_or_none()
     return None if row is None else Worker._make(row)
+
+
+def summary(conn: Connection, tenant_id: str, now: int) -> list[Group]:
+    status = case((_reads_as("offline", now), "offline"), else_=_c.status).label("reads_as")
+    sessions = case((_reads_as("offline", now), 0), else_=_c.active_sessions)
+    # In two halves: a sum of 64-bit numbers would overflow on one store and not on the other.
+    low, high = func.sum(sessions % _HALF), func.sum(sessions // _HALF)
+    rows = conn.execute(
+        select(_c.agent_name, status, func.count(), low, high)
+        .where(_c.tenant_id == tenant_id)
+        .group_by(_c.agent_name, status)
+        .order_by(_c.agent_name, status)
+    )
+    return [
+        Group(name, reads_as, count, int(below) + int(above) * _HALF)
+        for name, reads_as, count, below, above in rows
+    ]
+
+
+def forgettable(conn: Connection, before: int, limit: int) -> list[Silent]:
+    rows = conn.execute(
+        select(_c.tenant_id, _c.agent_id, _c.last_seen)
+        .where(_c.last_seen < before)
+        .order_by(_c.tenant_id, _c.agent_id)
+        .limit(limit)
+    )
+    return list(map(Silent._make, rows))
 
 
 def silent(conn: Connection, before: int, limit: int) -> list[Silent]:

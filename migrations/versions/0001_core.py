@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -61,6 +63,14 @@ def upgrade() -> None:
         sa.Column("worker", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("tenant_id", "n", name="events_pkey"),
     )
+    op.create_index("events_of_worker", "events", ["tenant_id", "agent_id", "at"])
+    log_epoch = op.create_table(
+        "log_epoch",
+        sa.Column("one", sa.Integer, nullable=False, autoincrement=False),
+        sa.Column("epoch", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("one", name="log_epoch_pkey"),
+    )
+    op.bulk_insert(log_epoch, [{"one": 1, "epoch": secrets.token_hex(4)}])
     op.create_table(
         "event_counters",
         sa.Column("tenant_id", Name, nullable=False),

@@ -1,0 +1,147 @@
+"""The feed at the door: a stream for consoles, a long poll for scripts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from pydantic_core import to_json
+from sse_starlette import EventSourceResponse
+from sse_starlette.sse import AppStatus
+from starlette.requests import Request
+from starlette.responses import Response
+
+from collector.api import auth, queries
+from collector.api.parts import Parts
+from collector.events import Batch, Filter, Line, Lines, Snapshot, Vitals
+from collector.values import SECOND, Worker
+from collector.workers import project, project_vitals
+
+# Streams end by themselves when the feed stops; the library would cut them in mid-sentence.
+AppStatus.enable_automatic_graceful_drain = False
+
+KEEPALIVE_SECONDS = 15
+SEND_SECONDS = 30
+RETRY = b"retry: 2000\n\n"
+CHUNK = 500
+MAX_WAIT_SECONDS = 30
+FILTERS = ("agent_name", "project", "region")
+
+
+async def stream(request: Request) -> Response:
+    """`GET /events`: a snapshot, or what came after the cursor, and then every change."""
+    parts = Parts.of(request)
+    principal = await auth.require(parts, request.headers.raw, "read")
+    given = queries.single(request, (*FILTERS, "after"))
+    cursor = request.headers.get("last-event-id") or given.get("after")
+    subscription = await parts.feed.subscribe(principal, cursor, _filter(given))
+    return EventSourceResponse(
+        _frames(subscription.batches()),
+        ping=KEEPALIVE_SECONDS,
+        send_timeout=SEND_SECONDS,
+        sep="\n",
+    )
+
+
+async def poll(request: Request) -> Response:
+    """`GET /v1/events`: what came after the cursor, waiting for it if need be."""
+    parts = Parts.of(request)
+    principal = await auth.require(parts, request.headers.raw, "read")
+    given = queries.single(request, (*FILTERS, "after", "wait"))
+    wait = queries.number(given, "wait", least=0, most=MAX_WAIT_SECONDS, default=0)
+    subscription = await parts.feed.subscribe(
+        principal, given.get("after"), _filter(given), vitals=False
+    )
+    batch = await _first(subscription.batches(), wait)
+    position = subscription.position
+    cursor = batch.cursor if batch else f"{position.epoch}.{position.head}"
+    return Response(
+        to_json({"events": list(_bodies(batch)), "cursor": cursor}), media_type="application/json"
+    )
+
+
+async def _first(batches: AsyncIterator[Batch], wait: float) -> Snapshot | Lines | None:
+    """The first batch with anything in it, or None if there is none in time."""
+    try:
+        # Even with no wait, what is there already is read.
+        async with asyncio.timeout(max(wait, 0.05)):
+            async for batch in batches:
+                if isinstance(batch, Snapshot) or (isinstance(batch, Lines) and batch.lines):
+                    return batch
+    except TimeoutError:
+        pass
+    return None
+
+
+def _bodies(batch: Snapshot | Lines | None) -> Iterable[dict[str, Any]]:
+    match batch:
+        case Lines(lines):
+            return (line.body for line in lines)
+        case Snapshot():
+            return _snapshot_chunks(batch)
+    return ()
+
+
+async def _frames(batches: AsyncIterator[Batch]) -> AsyncIterator[bytes]:
+    yield RETRY
+    async for batch in batches:
+        match batch:
+            case Lines(lines):
+                if lines:
+                    yield b"".join(map(_line_frame, lines))
+            case Snapshot(cursor):
+                for chunk in _snapshot_chunks(batch):
+                    # Only the last chunk is a place to resume from.
+                    yield frame("snapshot", chunk, None if chunk["more"] else cursor)
+            case Vitals():
+                yield _vitals_frames(batch)
+
+
+def _line_frame(line: Line) -> bytes:
+    if "sse" not in line.encoded:
+        line.encoded["sse"] = frame(line.type, line.body, line.cursor)
+    return line.encoded["sse"]
+
+
+def _vitals_frames(vitals: Vitals) -> bytes:
+    if "sse" not in vitals.encoded:
+        vitals.encoded["sse"] = b"".join(
+            frame(
+                "vitals",
+                {
+                    "type": "vitals",
+                    "at": vitals.at / SECOND,
+                    "workers": [project_vitals(worker) for worker in chunk],
+                },
+            )
+            for chunk in _chunks(vitals.workers)
+        )
+    return vitals.encoded["sse"]
+
+
+def _snapshot_chunks(snapshot: Snapshot) -> Iterable[dict[str, Any]]:
+    chunks = _chunks(snapshot.workers) or [[]]
+    for place, chunk in enumerate(chunks, 1):
+        yield {
+            "type": "snapshot",
+            "cursor": snapshot.cursor,
+            "at": snapshot.at / SECOND,
+            "workers": [project(worker, snapshot.at) for worker in chunk],
+            "more": place < len(chunks),
+        }
+
+
+def _chunks(workers: list[Worker]) -> list[list[Worker]]:
+    return [workers[start : start + CHUNK] for start in range(0, len(workers), CHUNK)]
+
+
+def frame(event: str | None, body: dict[str, Any], cursor: str | None = None) -> bytes:
+    """One event of a stream; unnamed and without an id where those are None."""
+    name = b"" if event is None else f"event: {event}\n".encode()
+    place = b"" if cursor is None else f"id: {cursor}\n".encode()
+    return name + place + b"data: " + to_json(body) + b"\n\n"
+
+
+def _filter(given: dict[str, str]) -> Filter:
+    return Filter(**{name: queries.text(name, given) for name in FILTERS})

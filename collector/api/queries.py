@@ -1,0 +1,46 @@
+"""Query parameters: each known, each at most once, each checked by its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from starlette.requests import Request
+
+from collector.errors import InvalidField
+from contract.vocabulary import MAX_TEXT
+
+
+def single(
+    request: Request, known: Collection[str], *, repeatable: str | None = None
+) -> dict[str, str]:
+    """The parameters by name; an unknown one, or one given twice, is refused, never ignored."""
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            raise InvalidField.of(name[:MAX_TEXT], f"is not one of {', '.join(known)}")
+        if name in given and name != repeatable:
+            raise InvalidField.of(name, "is given twice")
+        given[name] = value
+    return given
+
+
+def text(name: str, given: dict[str, str]) -> str | None:
+    """A value no worker can have finds nothing on one store and fails on the other: refuse it."""
+    value = given.get(name)
+    if value is not None and "\0" in value:
+        raise InvalidField.of(name, "must not contain control characters")
+    return value
+
+
+def number(given: dict[str, str], name: str, *, least: float, most: float, default: float) -> float:
+    """A finite number within its limits."""
+    if name not in given:
+        return default
+    try:
+        value = float(given[name])
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise InvalidField.of(name, f"must be a number from {least:g} to {most:g}")
+    return value

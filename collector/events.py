@@ -1,0 +1,356 @@
+"""The feed: each tenant's log, read once a process and shared by all who follow it.
+
+A follower is nothing but a number, the newest line it has had. The lines themselves stand once in
+its tenant's channel, a bounded ring of the newest ones, each encoded once for everybody. So nobody
+waits for a slow follower: it finds the ring gone past it and is given a fresh snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from collector.clock import Clock
+from collector.errors import Overloaded, StoreError, TooManySubscribers
+from collector.store.protocol import Store
+from collector.values import SECOND, Event, Position, Principal, RosterQuery, Worker
+from collector.workers import project_line, seconds
+
+RING = 2048
+PAGE = 500
+POLL_SECONDS = 1.0
+VITALS_EVERY = 5 * SECOND
+_log = logging.getLogger(__name__)
+
+
+class Line:
+    """One line of the log as the wire has it; what is made of it is made once."""
+
+    def __init__(self, event: Event, epoch: str) -> None:
+        self.n = event.n
+        self.type = f"worker.{event.type}"
+        self.cursor = f"{epoch}.{event.n}"
+        self._event = event
+
+    @cached_property
+    def worker(self) -> dict[str, Any]:
+        return project_line(self._event)
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "cursor": self.cursor,
+            "at": seconds(self._event.at),
+            "reason": self._event.reason,
+            "worker": self.worker,
+        }
+
+    @cached_property
+    def encoded(self) -> dict[object, bytes]:
+        """What a door made of this line, by the door's own key; shared by all its followers."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole roster at a cursor: where a follower begins, or begins again."""
+
+    cursor: str
+    at: int
+    workers: list[Worker]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What came since the follower's last batch, in order."""
+
+    lines: list[Line]
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """Who beat lately, with what figures; no part of the log."""
+
+    at: int
+    workers: list[Worker]
+    encoded: dict[object, bytes]
+
+
+Batch = Snapshot | Lines | Vitals
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which workers a follower wants to hear of."""
+
+    agent_name: str | None = None
+    project: str | None = None
+    region: str | None = None
+
+    def matches(self, worker: dict[str, Any]) -> bool:
+        wanted = (
+            ("agent_name", self.agent_name),
+            ("project", self.project),
+            ("region", self.region),
+        )
+        return all(value is None or worker[name] == value for name, value in wanted)
+
+    @property
+    def is_open(self) -> bool:
+        return self == Filter()
+
+    def query(self) -> RosterQuery:
+        return RosterQuery(agent_name=self.agent_name, project=self.project, region=self.region)
+
+
+class Feed:
+    """All channels of this process."""
+
+    def __init__(self, store: Store, clock: Clock, *, limit: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._limit = limit
+        self._channels: dict[str, Channel] = {}
+        self._stopping = False
+        store.on_change(self.wake)
+
+    @property
+    def followers(self) -> int:
+        return sum(len(channel.followers) for channel in self._channels.values())
+
+    def wake(self, tenants: Iterable[str]) -> None:
+        """These tenants' logs grew, or may have."""
+        for tenant_id in tenants:
+            if channel := self._channels.get(tenant_id):
+                channel.stale.set()
+
+    async def follow(self) -> None:
+        """Look once a second whether a wake-up was missed."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await _or_later(self.poll())
+
+    async def poll(self) -> None:
+        if self._channels:
+            heads = await self._store.heads(list(self._channels))
+            self.wake(tenant for tenant, n in heads.items() if self._is_past(tenant, n))
+
+    def _is_past(self, tenant_id: str, n: int) -> bool:
+        channel = self._channels.get(tenant_id)
+        return channel is not None and n > channel.head
+
+    def stop(self) -> None:
+        """End every stream cleanly; their clients come back, to whoever is there then."""
+        self._stopping = True
+        self._end(lambda _follower: True)
+
+    def end_keys(self, key_ids: frozenset[str]) -> None:
+        """End the streams that these keys opened."""
+        self._end(lambda follower: follower.key_id in key_ids)
+
+    def _end(self, is_meant: Callable[[Follower], bool]) -> None:
+        for channel in list(self._channels.values()):
+            for follower in list(channel.followers):
+                if is_meant(follower):
+                    follower.end()
+
+    async def subscribe(
+        self, principal: Principal, cursor: str | None, wanted: Filter, *, vitals: bool = True
+    ) -> Subscription:
+        """Make sure that this caller can follow from that cursor; nothing is held yet."""
+        if self._stopping:
+            raise Overloaded("The collector is stopping.")
+        channel = self._channels.get(principal.tenant_id)
+        if channel is not None and len(channel.followers) >= self._limit:
+            raise TooManySubscribers(f"This tenant has {self._limit} subscribers already.")
+        position = await self._store.position(principal.tenant_id)
+        follower = Follower(principal.key_id, wanted, with_vitals=vitals)
+        return Subscription(self, principal.tenant_id, position, follower, cursor)
+
+    def join(self, tenant_id: str, position: Position, follower: Follower) -> Channel:
+        channel = self._channels.get(tenant_id)
+        if channel is None:
+            channel = Channel(self._store, self._clock, tenant_id, position)
+            self._channels[tenant_id] = channel
+        channel.followers.add(follower)
+        return channel
+
+    def leave(self, channel: Channel, follower: Follower) -> None:
+        channel.followers.discard(follower)
+        if not channel.followers:
+            channel.close()
+            self._channels.pop(channel.tenant_id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A caller's right to follow its tenant's log from somewhere."""
+
+    feed: Feed
+    tenant_id: str
+    position: Position
+    follower: Follower
+    cursor: str | None
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """What to send, until the caller, its key or the collector goes."""
+        channel = self.feed.join(self.tenant_id, self.position, self.follower)
+        try:
+            async for batch in self.follower.batches(channel, resumed(self.cursor, self.position)):
+                yield batch
+        finally:
+            self.feed.leave(channel, self.follower)
+
+
+def resumed(cursor: str | None, position: Position) -> int | None:
+    """The line number to go on after; None where only a snapshot helps."""
+    epoch, _, number = (cursor or "").partition(".")
+    if epoch != position.epoch or not (number.isascii() and number.isdigit()):
+        return None
+    n = int(number[:19])
+    return n if position.floor - 1 <= n <= position.head else None
+
+
+class Channel:
+    """One tenant's newest lines in this process, while somebody follows."""
+
+    def __init__(self, store: Store, clock: Clock, tenant_id: str, position: Position) -> None:
+        self.store = store
+        self.clock = clock
+        self.tenant_id = tenant_id
+        self.epoch = position.epoch
+        self.head = position.head
+        self.followers: set[Follower] = set()
+        self.stale = asyncio.Event()
+        self.vitals: Vitals | None = None
+        self._vitals_at = clock.now()
+        self._ring: deque[Line] = deque(maxlen=RING)
+        self._tasks = [
+            asyncio.create_task(self._read_on()),
+            asyncio.create_task(self._take_vitals()),
+        ]
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def after(self, n: int) -> list[Line] | None:
+        """The lines after n, or None when the ring has gone past some of them."""
+        if n >= self.head:
+            return []
+        if not self._ring or self._ring[0].n > n + 1:
+            return None
+        first = self._ring[0].n
+        return [self._ring[place] for place in range(n + 1 - first, len(self._ring))]
+
+    async def _read_on(self) -> None:
+        while True:
+            await self.stale.wait()
+            self.stale.clear()
+            await _or_later(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        while True:
+            events = await self.store.events(self.tenant_id, after=self.head, limit=PAGE)
+            if not events:
+                return
+            if events[0].n != self.head + 1:
+                self._ring.clear()  # the log was cut past us: no follower has a way through
+            self._ring.extend(Line(event, self.epoch) for event in events)
+            self.head = events[-1].n
+            self._wake_followers()
+
+    async def _take_vitals(self) -> None:
+        """Every 5 s, one query for all followers: who beat since the last time."""
+        while True:
+            await asyncio.sleep(VITALS_EVERY / SECOND)
+            await _or_later(self.take_vitals())
+
+    async def take_vitals(self) -> None:
+        if not any(follower.with_vitals for follower in self.followers):
+            return
+        now = self.clock.now()
+        query = RosterQuery(seen_since=self._vitals_at)
+        workers = await self.store.roster(self.tenant_id, query, now=now)
+        self._vitals_at = now
+        if workers:
+            self.vitals = Vitals(now, workers, {})
+            self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        for follower in self.followers:
+            follower.woken.set()
+
+
+class Follower:
+    """One subscriber: how far it has come, and whether it may go on."""
+
+    def __init__(self, key_id: str, wanted: Filter, *, with_vitals: bool) -> None:
+        self.key_id = key_id
+        self.with_vitals = with_vitals
+        self.woken = asyncio.Event()
+        self._wanted = wanted
+        self._ended = False
+
+    def end(self) -> None:
+        self._ended = True
+        self.woken.set()
+
+    async def batches(self, channel: Channel, after: int | None) -> AsyncIterator[Batch]:
+        n, seen = after, channel.vitals
+        if n is not None:
+            async for page in self._log_after(n, channel):
+                n = page[-1].n
+                yield self._matching(page, channel)
+        while not self._ended:
+            self.woken.clear()
+            lines = None if n is None else channel.after(n)
+            if lines is None:
+                snapshot, n = await self._snapshot(channel)
+                yield snapshot
+            elif lines:
+                n = lines[-1].n
+                yield self._matching(lines, channel)
+            elif self.with_vitals and channel.vitals is not seen and channel.vitals is not None:
+                seen = channel.vitals
+                yield seen
+            else:
+                await self.woken.wait()
+
+    async def _log_after(self, n: int, channel: Channel) -> AsyncIterator[list[Line]]:
+        """The way from an older cursor up to the ring, page by page from the store."""
+        while channel.after(n) is None and not self._ended:
+            events = await channel.store.events(channel.tenant_id, after=n, limit=PAGE)
+            if not events or events[0].n != n + 1:
+                return
+            lines = [Line(event, channel.epoch) for event in events]
+            n = lines[-1].n
+            yield lines
+
+    async def _snapshot(self, channel: Channel) -> tuple[Snapshot, int]:
+        now = channel.clock.now()
+        workers, position = await channel.store.snapshot(
+            channel.tenant_id, self._wanted.query(), now=now
+        )
+        return Snapshot(f"{position.epoch}.{position.head}", now, workers), position.head
+
+    def _matching(self, lines: list[Line], channel: Channel) -> Lines:
+        cursor = f"{channel.epoch}.{lines[-1].n}"
+        if self._wanted.is_open:
+            return Lines(lines, cursor)
+        return Lines([line for line in lines if self._wanted.matches(line.worker)], cursor)
+
+
+async def _or_later(reading: Coroutine[Any, Any, None]) -> None:
+    """A store that does not answer now is asked again; the feed goes on."""
+    try:
+        await reading
+    except StoreError as error:
+        _log.warning("the log was not read: %s", error)

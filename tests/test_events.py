@@ -1,0 +1,370 @@
+"""The feed over HTTP: snapshot, resume, order, isolation, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from collector import events as feed
+from collector.values import SECOND
+from contract.worker import Worker
+from tests.factories import START, at
+from tests.fleet import Fleet
+
+
+class Stream:
+    """One open event stream, frame by frame."""
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        self._lines = answer.aiter_lines()
+
+    async def next(self, *, past: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The next frame's fields, its data parsed; comments and `retry` are passed over."""
+        fields: dict[str, Any] = {}
+        async with asyncio.timeout(10):
+            async for line in self._lines:
+                if not line and "data" in fields:
+                    if fields["event"] not in past:
+                        return fields
+                    fields = {}
+                name, _, value = line.partition(": ")
+                if name in ("event", "id"):
+                    fields[name] = value
+                if name == "data":
+                    fields["data"] = json.loads(value)
+        raise EOFError
+
+    async def types(self, count: int) -> list[str]:
+        return [(await self.next())["event"] for _ in range(count)]
+
+
+@asynccontextmanager
+async def following(
+    fleet: Fleet, *, tenant: str = "acme", last: str | None = None, **query: Any
+) -> AsyncIterator[Stream]:
+    headers = await fleet.headers(tenant) | ({"Last-Event-ID": last} if last else {})
+    async with fleet.http.stream("GET", "/events", headers=headers, params=query) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield Stream(answer)
+
+
+async def test_a_stream_begins_with_a_snapshot_and_goes_on_with_changes(fleet: Fleet) -> None:
+    await fleet.beat("a")
+    async with following(fleet) as stream:
+        snapshot = await stream.next()
+        await fleet.beat("a", status="busy")
+        change = await stream.next()
+
+    assert snapshot["event"] == "snapshot"
+    assert [w["agent_id"] for w in snapshot["data"]["workers"]] == ["a"]
+    assert snapshot["data"]["more"] is False
+    assert snapshot["data"]["at"] == START / SECOND
+    assert change["event"] == change["data"]["type"] == "worker.changed"
+    assert change["id"] == change["data"]["cursor"]
+    assert Worker.model_validate(change["data"]["worker"], extra="forbid", strict=True)
+    assert change["data"]["worker"]["status"] == "busy"
+
+
+async def test_every_kind_of_event_is_told_in_order(fleet: Fleet) -> None:
+    parts = fleet.app.state.parts
+    async with following(fleet) as stream:
+        await stream.next()
+        await fleet.beat("a", started_at=200)
+        await fleet.beat("a", status="busy", started_at=200)
+        await fleet.beat("a", status="busy", started_at=100)
+        await fleet.beat("a", status="offline")
+        await fleet.beat("a")
+        for _ in range(10):
+            fleet.clock.move(5)
+            await parts.listener.listen()
+        await parts.sweep.tick()
+        await fleet.store.remove("acme", "a", now=fleet.clock.now())
+
+        told = [await stream.next() for _ in range(7)]
+
+    assert [frame["event"] for frame in told] == [
+        f"worker.{kind}"
+        for kind in ("online", "changed", "conflict", "left", "online", "offline", "removed")
+    ]
+    left, lost = told[3]["data"], told[5]["data"]
+    assert (left["worker"]["status"], left["worker"]["reason"]) == ("offline", "left")
+    assert (lost["worker"]["status"], lost["worker"]["reason"]) == ("offline", "lost")
+    assert (lost["at"], lost["reason"]) == (at(45) / SECOND, "lost")
+
+
+async def test_a_beat_that_changes_nothing_sends_nothing(fleet: Fleet) -> None:
+    await fleet.beat("a")
+    async with following(fleet) as stream:
+        await stream.next()
+        await fleet.beat("a", cpu_pct=50.0)
+        await fleet.beat("b")
+
+        assert (await stream.next())["data"]["worker"]["agent_id"] == "b"
+
+
+async def test_a_large_snapshot_comes_in_chunks_and_only_the_last_can_be_resumed_from(
+    fleet: Fleet,
+) -> None:
+    await fleet.key()
+    await asyncio.gather(*(fleet.beat(f"w{n:04}") for n in range(501)))
+
+    async with following(fleet) as stream:
+        first, last = await stream.next(), await stream.next()
+
+    assert (len(first["data"]["workers"]), len(last["data"]["workers"])) == (500, 1)
+    assert (first["data"]["more"], last["data"]["more"]) == (True, False)
+    assert "id" not in first
+    assert last["id"] == last["data"]["cursor"]
+
+
+@pytest.mark.parametrize("by", ["header", "query"])
+async def test_a_resumed_stream_has_no_snapshot_no_gap_and_no_duplicate(
+    fleet: Fleet, by: str
+) -> None:
+    async with following(fleet) as stream:
+        await stream.next()
+        await fleet.beat("a")
+        cursor = (await stream.next())["id"]
+    for n in range(3):
+        await fleet.beat(f"missed-{n}")
+
+    query = {"after": cursor} if by == "query" else {}
+    async with following(fleet, last=cursor if by == "header" else None, **query) as stream:
+        missed = [(await stream.next())["data"]["worker"]["agent_id"] for _ in range(3)]
+        await fleet.beat("live")
+        live = await stream.next()
+
+    assert missed == ["missed-0", "missed-1", "missed-2"]
+    assert live["data"]["worker"]["agent_id"] == "live"
+
+
+async def test_a_resume_longer_than_a_page_is_whole(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "PAGE", 3)
+    async with following(fleet) as stream:
+        cursor = (await stream.next())["id"]
+    for n in range(10):
+        await fleet.beat(f"w{n}")
+
+    async with following(fleet, last=cursor) as stream:
+        told = [(await stream.next())["data"]["worker"]["agent_id"] for _ in range(10)]
+
+    assert told == [f"w{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("cursor", ["other.1", "nonsense", "test.999999", "test.-1", "test.²", "."])
+async def test_a_cursor_of_another_log_or_past_its_head_gets_a_snapshot(
+    fleet: Fleet, cursor: str
+) -> None:
+    await fleet.beat("a")
+
+    async with following(fleet, after=cursor) as stream:
+        assert (await stream.next())["event"] == "snapshot"
+
+
+async def test_a_pruned_cursor_gets_a_snapshot(fleet: Fleet) -> None:
+    async with following(fleet) as stream:
+        cursor = (await stream.next())["id"]
+    for n in range(3):
+        await fleet.beat(f"w{n}")
+    await fleet.store.prune_events(before=0, keep=1, limit=100)
+
+    async with following(fleet, last=cursor) as stream:
+        snapshot = await stream.next()
+
+    assert snapshot["event"] == "snapshot"
+    assert len(snapshot["data"]["workers"]) == 3
+
+
+async def test_a_follower_that_falls_behind_gets_a_fresh_snapshot(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "RING", 4)
+    parts = fleet.app.state.parts
+    principal = await parts.keyring.identify(await fleet.key())
+    subscription = await parts.feed.subscribe(principal, None, feed.Filter())
+    batches = subscription.batches()
+    assert isinstance(await anext(batches), feed.Snapshot)
+
+    for n in range(10):
+        await fleet.beat(f"w{n}")
+    await parts.feed.poll()
+    while parts.feed._channels["acme"].head < 10:
+        await asyncio.sleep(0)
+
+    again = await anext(batches)
+    assert isinstance(again, feed.Snapshot)
+    assert len(again.workers) == 10
+    await batches.aclose()
+    assert parts.feed.followers == 0
+
+
+async def test_filters_keep_other_workers_out(fleet: Fleet) -> None:
+    await fleet.beat("a", project="p")
+    await fleet.beat("b", project="q")
+
+    async with following(fleet, project="p") as stream:
+        snapshot = await stream.next()
+        await fleet.beat("b", project="q", status="busy")
+        await fleet.beat("a", project="p", status="busy")
+        change = await stream.next()
+
+    assert [w["agent_id"] for w in snapshot["data"]["workers"]] == ["a"]
+    assert change["data"]["worker"]["agent_id"] == "a"
+
+
+async def test_vitals_say_who_beat_and_have_no_id(fleet: Fleet) -> None:
+    await fleet.beat("a")
+    await fleet.beat("quiet")
+    async with following(fleet) as stream:
+        await stream.next()
+        fleet.clock.move(5)
+        await fleet.beat("a", cpu_pct=12.5, memory_rss_bytes=1, memory_total_bytes=2)
+        channel = fleet.app.state.parts.feed._channels["acme"]
+        channel._vitals_at = fleet.clock.now()
+        await channel.take_vitals()
+        vitals = await stream.next()
+
+    assert vitals["event"] == "vitals"
+    assert "id" not in vitals
+    assert vitals["data"]["workers"] == [
+        {
+            "agent_id": "a",
+            "last_seen": at(5) / SECOND,
+            "memory_rss_bytes": 1,
+            "memory_total_bytes": 2,
+            "memory_pct": 50.0,
+            "cpu_pct": 12.5,
+        }
+    ]
+
+
+async def test_another_tenants_changes_never_reach_a_stream(fleet: Fleet) -> None:
+    await fleet.beat("theirs", tenant="blue")
+    async with following(fleet) as stream:
+        assert (await stream.next())["data"]["workers"] == []
+        await fleet.beat("theirs", tenant="blue", status="busy")
+        await fleet.beat("mine")
+
+        assert (await stream.next())["data"]["worker"]["agent_id"] == "mine"
+
+
+async def test_another_tenants_cursor_shows_nothing_of_it(fleet: Fleet) -> None:
+    async with following(fleet, tenant="blue") as stream:
+        cursor = (await stream.next())["id"]
+    await fleet.beat("theirs", tenant="blue")
+    await fleet.beat("mine")
+
+    async with following(fleet, last=cursor) as stream:
+        assert (await stream.next())["data"]["worker"]["agent_id"] == "mine"
+
+
+async def test_a_revoked_keys_streams_end_and_the_others_go_on(fleet: Fleet) -> None:
+    key = await fleet.key("acme", ["read"])
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        fleet.http.stream("GET", "/events", headers=headers) as answer,
+        following(fleet) as other,
+    ):
+        revoked = Stream(answer)
+        await revoked.next()
+        await other.next()
+
+        await fleet.store.revoke_key(key[3:11], now=0)
+        await fleet.app.state.parts.keyring.refresh()
+
+        with pytest.raises(EOFError):
+            await revoked.next()
+        await fleet.beat("a")
+        assert (await other.next())["event"] == "worker.online"
+
+
+async def test_a_stopping_collector_ends_its_streams_cleanly(fleet: Fleet) -> None:
+    async with following(fleet) as stream:
+        await stream.next()
+
+        fleet.app.state.parts.feed.stop()
+
+        with pytest.raises(EOFError):
+            await stream.next()
+    refused = await fleet.get("/events")
+    assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+
+
+async def test_streams_of_one_tenant_are_bounded(fleet: Fleet) -> None:
+    fleet.app.state.parts.feed._limit = 1
+    async with following(fleet) as stream:
+        await stream.next()
+
+        refused = await fleet.get("/events")
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_subscribers")
+        assert refused.headers["retry-after"]
+        async with following(fleet, tenant="blue") as other:
+            assert (await other.next())["event"] == "snapshot"
+
+
+async def test_a_follower_that_is_gone_is_noticed(fleet: Fleet) -> None:
+    async with following(fleet) as stream:
+        await stream.next()
+        assert fleet.app.state.parts.feed.followers == 1
+
+    async with asyncio.timeout(10):
+        while fleet.app.state.parts.feed.followers:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_long_poll_gives_a_snapshot_and_then_what_came_after(fleet: Fleet) -> None:
+    await fleet.beat("a")
+    first = (await fleet.get("/v1/events")).json()
+    waiting = asyncio.create_task(fleet.get("/v1/events", after=first["cursor"], wait=10))
+    await fleet.beat("b")
+
+    second = (await waiting).json()
+
+    assert [event["type"] for event in first["events"]] == ["snapshot"]
+    assert [event["worker"]["agent_id"] for event in second["events"]] == ["b"]
+    assert second["cursor"] == second["events"][-1]["cursor"]
+
+
+async def test_a_long_poll_without_news_keeps_its_cursor(fleet: Fleet) -> None:
+    cursor = (await fleet.get("/v1/events")).json()["cursor"]
+
+    answer = (await fleet.get("/v1/events", after=cursor)).json()
+
+    assert answer == {"events": [], "cursor": cursor}
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "field"),
+    [
+        ("/v1/events", {"wait": "31"}, "wait"),
+        ("/v1/events", {"wait": "nan"}, "wait"),
+        ("/v1/events", {"limit": "5"}, "limit"),
+        ("/events", {"project": "\0"}, "project"),
+        ("/events", {"wait": "5"}, "wait"),
+    ],
+)
+async def test_a_wrong_query_is_refused_by_its_parameter(
+    fleet: Fleet, path: str, query: dict[str, str], field: str
+) -> None:
+    answer = await fleet.get(path, **query)
+
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+@pytest.mark.parametrize("path", ["/events", "/v1/events"])
+async def test_following_needs_the_scope_read(fleet: Fleet, path: str) -> None:
+    key = await fleet.key("acme", ["ingest", "admin"])
+
+    answer = await fleet.http.get(path, headers={"Authorization": f"Bearer {key}"})
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "missing_scope")
