@@ -82,7 +82,7 @@ class Accepted(BaseModel):
 
 
 class Worker(BaseModel):
-    """One worker of the roster, as it is at `server_time`."""
+    """One worker, as it is at the moment of reading."""
 
     agent_id: str
     agent_name: str

@@ -177,6 +177,12 @@ WRONG: dict[str, tuple[bytes | dict[str, Any], int, str | None]] = {
     "empty": (b"", 400, None),
     "not UTF-8": (b'{"agent_id":"\xff"}', 400, None),
     "nested too deeply": (b"[" * 9000, 400, None),
+    "UTF-16": (json.dumps(body()).encode("utf-16"), 400, None),
+    "5,000 digits": (
+        b'{"agent_id":"a","agent_name":"n","status":"idle","ts":' + b"9" * 5000 + b"}",
+        400,
+        None,
+    ),
     "an array": (b"[]", 422, "body"),
     "null": (b"null", 422, "body"),
     "no agent_id": ({"agent_name": "n", "status": "idle"}, 422, "agent_id"),

@@ -118,6 +118,8 @@ async def test_filters_narrow_the_roster(fleet: Fleet) -> None:
         ({"seen_within": "-1"}, "seen_within"),
         ({"seen_within": "nan"}, "seen_within"),
         ({"seen_within": "1e99"}, "seen_within"),
+        ({"seen_within": "1_0"}, "seen_within"),
+        ({"region": "a\n"}, "region"),
         ({"limit": "5", "cursor": "nonsense"}, "cursor"),
         ({"limit": "5", "cursor": "é"}, "cursor"),
         ({"limit": "5", "cursor": "WzEsMiwiXHUwMDAwIl0"}, "cursor"),

@@ -63,14 +63,20 @@ def _parse_slowly(model: type[Model], body: bytes) -> Model:
 
 def _strict_json(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise MalformedJSON(f"The body is not JSON: {reason}") from None
+        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        reason = "it is not UTF-8"
+    except json.JSONDecodeError as error:
+        reason = str(error)
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except ValueError:
+        reason = "a number has too many digits"
+    raise MalformedJSON(f"The body is not JSON: {reason}")
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+    raise json.JSONDecodeError(f"{name} is not a number", name, 0)
 
 
 def _invalid(refusal: ValidationError) -> InvalidField:

@@ -27,7 +27,7 @@ STATUSES: Final = {
     "store_unavailable": 503,
 }
 # What the store says about itself is for the log; a client only needs to know that it may retry.
-_PUBLIC_DETAIL: Final = {"store_unavailable": "The store is unavailable; nothing was accepted."}
+_PUBLIC_DETAIL: Final = {"store_unavailable": "The store does not answer; try again."}
 
 
 def problem(error: CollectorError) -> Response:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection
 
 from starlette.requests import Request
 
 from collector.errors import InvalidField
-from contract.vocabulary import MAX_TEXT
+from contract.vocabulary import MAX_TEXT, TEXT_PATTERN
+
+_TEXT = re.compile(TEXT_PATTERN)
+_DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 
 def single(
@@ -26,21 +30,18 @@ def single(
 
 
 def text(name: str, given: dict[str, str]) -> str | None:
-    """A value no worker can have finds nothing on one store and fails on the other: refuse it."""
+    """A value that a worker can have; any other would find nothing, or fail, by the store."""
     value = given.get(name)
-    if value is not None and "\0" in value:
-        raise InvalidField.of(name, "must not contain control characters")
+    if value is not None and (len(value) > MAX_TEXT or not _TEXT.fullmatch(value)):
+        raise InvalidField.of(name, f"must be up to {MAX_TEXT} characters, none of them control")
     return value
 
 
 def number(given: dict[str, str], name: str, *, least: float, most: float, default: float) -> float:
-    """A finite number within its limits."""
+    """A plain decimal number within its limits."""
     if name not in given:
         return default
-    try:
-        value = float(given[name])
-    except ValueError:
-        value = math.nan
+    value = float(given[name]) if _DECIMAL.fullmatch(given[name]) else math.nan
     if not least <= value <= most:
         raise InvalidField.of(name, f"must be a number from {least:g} to {most:g}")
     return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -53,7 +52,7 @@ def parse(request: Request, now: int) -> Asked:
         agent_name=queries.text("agent_name", given),
         project=queries.text("project", given),
         region=queries.text("region", given),
-        seen_since=_seen_since(given.get("seen_within"), as_of),
+        seen_since=_seen_since(given, as_of),
         limit=limit,
         after=walk,
     )
@@ -76,15 +75,10 @@ def _limit(text: str | None) -> int | None:
     return int(text)
 
 
-def _seen_since(text: str | None, as_of: int) -> int | None:
-    if text is None:
+def _seen_since(given: dict[str, str], as_of: int) -> int | None:
+    if "seen_within" not in given:
         return None
-    try:
-        within = float(text)
-    except ValueError:
-        within = math.nan
-    if not (math.isfinite(within) and 0 < within <= as_of / SECOND):
-        raise InvalidField.of("seen_within", "must be a number of seconds above 0")
+    within = queries.number(given, "seen_within", least=0, most=as_of / SECOND, default=0)
     return as_of - round(within * SECOND)
 
 

@@ -9,6 +9,7 @@ import click
 
 from collector.cli import client
 from collector.cli.tables import ago, table
+from contract.vocabulary import STATUSES
 
 
 @click.group()
@@ -25,24 +26,25 @@ Examples:
   collector agents list --status busy --json
 """,
 )
-@click.option("--status", type=click.Choice(["idle", "busy", "offline"]), help="Only these.")
+@click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Only these.")
 @click.option("--name", "agent_name", help="Only workers with this agent_name.")
 @click.option("--project", help="Only this project's.")
 @click.option("--region", help="Only this region's.")
 @click.option("--json", "as_json", is_flag=True, help="The collector's own answer.")
-def list_agents(as_json: bool, **filters: str | None) -> None:
+def list_agents(as_json: bool, **filters: str | tuple[str, ...] | None) -> None:
     """List the tenant's workers, newest beat first.
 
     Reads VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and VOICEGW_API_KEY.
     """
-    roster = client.get("/v1/agents", {k: v for k, v in filters.items() if v is not None})
+    given = {name: value for name, value in filters.items() if value}
+    roster = client.get("/v1/agents", given)
     if as_json:
         click.echo(json.dumps(roster, ensure_ascii=False))
         return
     table(
         ("AGENT", "NAME", "STATUS", "SESSIONS", "SEEN", "VERSION", "REGION", "HOST"),
         [_row(worker) for worker in roster["workers"]],
-        empty="No workers yet.",
+        empty="No workers match." if given else "No workers yet.",
     )
 
 

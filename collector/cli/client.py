@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -27,12 +27,12 @@ class CollectorRefused(CollectorError):
     code = "collector_refused"
 
 
-def get(path: str, query: Mapping[str, str]) -> Any:
+def get(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
     """The JSON at a path of the collector, asked with VOICEGW_API_KEY."""
     url = os.environ.get("VOICEGW_COLLECTOR_URL") or DEFAULT_URL
     if urlsplit(url).scheme not in ("http", "https"):
         raise InvalidField.of("VOICEGW_COLLECTOR_URL", "must begin with http:// or https://")
-    asked = f"{url.rstrip('/')}{path}" + (f"?{urlencode(query)}" if query else "")
+    asked = f"{url.rstrip('/')}{path}" + (f"?{urlencode(query, doseq=True)}" if query else "")
     # S310 is about file: and its like, which can't come here.
     request = Request(asked, headers={"Authorization": f"Bearer {_key()}"})  # noqa: S310
     try:

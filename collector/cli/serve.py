@@ -7,9 +7,10 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -74,7 +75,7 @@ async def _serve(settings: Settings) -> None:
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=settings.shutdown_seconds,
             ),
-            await _welcome(settings, store, _url(listener)),
+            partial(_welcome, settings, store, _url(listener)),
         )
         await server.serve([listener])
 
@@ -82,14 +83,15 @@ async def _serve(settings: Settings) -> None:
 class Server(uvicorn.Server):
     """uvicorn, ending by itself on a signal instead of by it, so that the store is closed."""
 
-    def __init__(self, config: uvicorn.Config, welcome: str) -> None:
+    def __init__(self, config: uvicorn.Config, welcome: Callable[[], Awaitable[str]]) -> None:
         super().__init__(config)
         self._welcome = welcome
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            click.echo(self._welcome)
+            # Only now: a key minted for a start that then fails would be one that nobody saw.
+            click.echo(await self._welcome())
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -117,8 +119,8 @@ def _listen(settings: Settings) -> socket.socket:
 
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
-    return f"http://{reachable}:{port}"
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 async def _welcome(settings: Settings, store: Store, url: str) -> str:

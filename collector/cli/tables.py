@@ -21,13 +21,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) ->
         click.echo(empty)
         return
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    click.secho(_line(heads, widths), bold=True)
+    widths[-1] = 0  # nothing follows the last column
+    click.secho("  ".join(_padded(heads, widths)).rstrip(), bold=True)
     for row in rows:
-        cells = [
-            click.style(cell.ljust(width), fg=COLOURS.get(cell))
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip())
+        cells = zip(row, _padded(row, widths), strict=True)
+        click.echo("  ".join(click.style(cell, fg=COLOURS.get(word)) for word, cell in cells))
 
 
 def ago(seconds: float) -> str:
@@ -38,6 +36,5 @@ def ago(seconds: float) -> str:
     return f"{int(seconds)}s ago"
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-    return "  ".join(padded).rstrip()
+def _padded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
