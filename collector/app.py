@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from collector.api import events, health, workers
+from collector.api import events, gaps, health, openorca, summary, timeline, workers
 from collector.api.envelope import Envelope
 from collector.api.parts import Parts
 from collector.api.problems import on_collector_error, on_http_exception
@@ -24,6 +24,7 @@ from collector.gaps import Listener
 from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
+from collector.retention import Retention
 from collector.settings import Settings
 from collector.store.protocol import Store
 from collector.sweep import Sweep
@@ -32,9 +33,15 @@ from collector.values import SECOND
 ROUTES = [
     Route("/v1/agents/heartbeat", workers.HeartbeatEndpoint(), methods=["POST"]),
     Route("/v1/agents", workers.roster),
-    Route("/v1/agents/{agent_id}", workers.worker),
+    Route("/v1/agents/{agent_id}", workers.WorkerEndpoint, methods=["GET", "DELETE"]),
+    Route("/v1/agents/{agent_id}/timeline", timeline.timeline),
+    Route("/v1/summary", summary.summary),
+    Route("/v1/gaps", gaps.gaps),
     Route("/events", events.stream),
     Route("/v1/events", events.poll),
+    Route("/openorca/runtime-info", openorca.runtime_info),
+    Route("/openorca/snapshot", openorca.snapshot),
+    Route("/openorca/events", openorca.stream),
     Route("/v1/contract", health.contract),
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),
@@ -59,14 +66,24 @@ def create_app(settings: Settings, *, store: Store, clock: Clock | None = None) 
     return app
 
 
+def stop_streams(app: Starlette) -> None:
+    """End the event streams, so that a server which is asked to stop can."""
+    app.state.parts.feed.stop()
+
+
 def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
     metrics = Metrics()
-    metrics.clock_skew.set_function(lambda: clock.skew() / SECOND)
+    metrics.watch(
+        "collector_clock_skew_seconds",
+        "How far this machine's wall clock is off the collector's.",
+        lambda: abs(clock.skew()) / SECOND,
+        worst=True,
+    )
     listener = Listener(store, clock, collector_id=uuid4().hex)
     keyring = Keyring(store, clock, metrics, verifiers=settings.verifiers)
     feed = Feed(store, clock, limit=settings.subscribers)
     keyring.on_revoke(feed.end_keys)
-    metrics.subscribers.set_function(lambda: feed.followers)
+    metrics.watch("collector_subscribers", "Event streams that are open.", lambda: feed.followers)
     return Parts(
         store=store,
         clock=clock,
@@ -76,6 +93,7 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
         listener=listener,
         sweep=Sweep(store, clock, gone=listener.gone),
         feed=feed,
+        retention=Retention(store, clock, settings),
     )
 
 
@@ -90,7 +108,9 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         parts.keyring.follow(),
         parts.listener.follow(),
         parts.sweep.follow(),
+        parts.retention.follow(),
         parts.feed.follow(),
+        parts.metrics.follow(),
         stay_anchored(parts.store.time, parts.clock),
     ):
         yield

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -101,6 +101,13 @@ class Filter:
             ("region", self.region),
         )
         return all(value is None or worker[name] == value for name, value in wanted)
+
+    def of(self, vitals: Vitals) -> Vitals:
+        """Those of the workers it matches; shared by all who want everybody's."""
+        if self.is_open:
+            return vitals
+        matching = [worker for worker in vitals.workers if self.matches(worker._asdict())]
+        return Vitals(vitals.at, matching, {})
 
     @property
     def is_open(self) -> bool:
@@ -198,6 +205,11 @@ class Subscription:
     position: Position
     follower: Follower
     cursor: str | None
+
+    def rewound(self, lines: int) -> Subscription:
+        """The same from that many lines before the newest, or as many as there are."""
+        n = max(self.position.head - lines, self.position.floor - 1)
+        return replace(self, cursor=f"{self.position.epoch}.{n}")
 
     async def batches(self) -> AsyncIterator[Batch]:
         """What to send, until the caller, its key or the collector goes."""
@@ -318,9 +330,9 @@ class Follower:
             elif lines:
                 n = lines[-1].n
                 yield self._matching(lines, channel)
-            elif self.with_vitals and channel.vitals is not seen and channel.vitals is not None:
+            elif self.with_vitals and channel.vitals is not None and channel.vitals is not seen:
                 seen = channel.vitals
-                yield seen
+                yield self._wanted.of(seen)
             else:
                 await self.woken.wait()
 

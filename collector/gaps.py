@@ -18,6 +18,8 @@ from collector.workers import gone_before
 LISTEN_EVERY_SECONDS = 5.0
 # Gaps that may still matter: a crash loop of an hour is looked through to its end.
 RECENT = 3600 * SECOND
+# For this long after a gap, readers of the roster are told of it.
+TOLD_FOR = 60 * SECOND
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +52,15 @@ class Listener:
         if now - self._listened_at > GAP:
             return 0
         return gone_before(self._gaps, now)
+
+    def recent(self) -> Gap | None:
+        """The newest gap, if it ended within the last minute: the roster says so.
+
+        From memory, because every reader asks: one that another collector found is known 5 s later.
+        """
+        now = self._clock.now()
+        ended = [gap for gap in self._gaps if now - gap.ended_at <= TOLD_FOR]
+        return max(ended, key=lambda gap: gap.ended_at, default=None)
 
     async def follow(self) -> None:
         while True:

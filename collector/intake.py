@@ -51,7 +51,9 @@ class Intake:
         self._arrived = asyncio.Event()
         self._closing = False
         self._writer: asyncio.Task[None] | None = None
-        metrics.queue_depth.set_function(lambda: self._waiting)
+        metrics.watch(
+            "collector_queue_beats", "Beats waiting for their commit.", lambda: self._waiting
+        )
 
     def open(self) -> None:
         self._writer = asyncio.create_task(self._write(), name="intake-writer")

@@ -1,16 +1,30 @@
-"""What the collector counts about itself; no tenant's name is ever a label."""
+"""What the collector counts about itself; no tenant's name is ever a label.
+
+Where several processes serve one port, each keeps its figures in files of a shared directory (the
+library's multiprocess mode, which its variable turns on before import), and whichever is asked
+tells the sum of all.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import platform
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, multiprocess
 from prometheus_client.exposition import generate_latest
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from collector import __version__
 
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+REFRESH_SECONDS = 2.0
 BATCH_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
@@ -22,9 +36,14 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
-        Info("collector_build", "Version of the code.", registry=registry).info(
-            {"version": __version__, "python": platform.python_version()}
-        )
+        self._readings: list[tuple[Gauge, Callable[[], float]]] = []
+        Gauge(
+            "collector_build_info",
+            "Version of the code; always 1.",
+            ["version", "python"],
+            multiprocess_mode="livemax",
+            registry=registry,
+        ).labels(__version__, platform.python_version()).set(1)
         self.beats = Counter(
             "collector_beats",
             "Heartbeats by outcome: accepted, or the code of the error they got.",
@@ -46,9 +65,6 @@ class Metrics:
             "Commits tried again after the store failed.",
             registry=registry,
         )
-        self.queue_depth = Gauge(
-            "collector_queue_beats", "Beats waiting for their commit.", registry=registry
-        )
         self.key_cache = Counter(
             "collector_key_cache",
             "Look-ups of presented keys: hit, wrong (a known wrong key) or miss.",
@@ -59,15 +75,63 @@ class Metrics:
         self.argon2_runs = Counter(
             "collector_argon2_runs", "Key verifications that ran argon2.", registry=registry
         )
-        self.subscribers = Gauge(
-            "collector_subscribers", "Event streams that are open.", registry=registry
-        )
-        self.clock_skew = Gauge(
-            "collector_clock_skew_seconds",
-            "How far this machine's wall clock is ahead of the collector's.",
-            registry=registry,
-        )
+
+    def watch(
+        self, name: str, about: str, read: Callable[[], float], *, worst: bool = False
+    ) -> None:
+        """A gauge that is read when somebody looks; of several processes the sum, or the worst."""
+        mode: Literal["livemax", "livesum"] = "livemax" if worst else "livesum"
+        gauge = Gauge(name, about, multiprocess_mode=mode, registry=self.registry)
+        self._readings.append((gauge, read))
+
+    def refresh(self) -> None:
+        """Read every gauge now."""
+        for gauge, read in self._readings:
+            gauge.set(read())
+
+    async def follow(self) -> None:
+        """Keep the gauges fresh for the other processes, of which one may be asked."""
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            self.refresh()
 
     def render(self) -> bytes:
         """The exposition format that Prometheus scrapes."""
-        return generate_latest(self.registry)
+        self.refresh()
+        shared = os.environ.get(DIRECTORY)
+        if not shared:
+            return generate_latest(self.registry)
+        everybody = CollectorRegistry()
+        multiprocess.MultiProcessCollector(everybody)  # type: ignore[no-untyped-call]
+        everybody.register(Processes(Path(shared)))
+        return generate_latest(everybody)
+
+
+class Processes:
+    """Memory, processor time and files of all processes that share a directory, added up."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterator[Metric]:
+        pids = {int(path.stem.rpartition("_")[2]) for path in self._directory.glob("counter_*.db")}
+        total: dict[str, Metric] = {}
+        for pid in pids:
+            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+                _add(total.setdefault(metric.name, metric), metric)
+        yield from total.values()
+
+
+def _add(total: Metric, metric: Metric) -> None:
+    if total is metric:
+        return
+    combine = min if metric.name == "process_start_time_seconds" else sum
+    total.samples = [
+        ours._replace(value=combine((ours.value, theirs.value)))
+        for ours, theirs in zip(total.samples, metric.samples, strict=True)
+    ]
+
+
+def forget_process(pid: int, directory: str) -> None:
+    """A process is gone: its gauges no longer count."""
+    multiprocess.mark_process_dead(pid, directory)  # type: ignore[no-untyped-call]

@@ -10,6 +10,16 @@ from collector.errors import InvalidField
 
 PREFIX = "COLLECTOR_"
 LOG_LEVELS = ("debug", "info", "warning", "error")
+_AT_LEAST_1 = (
+    "pool_size",
+    "subscribers",
+    "verifiers",
+    "forget_after_days",
+    "events_keep_days",
+    "events_keep",
+    "spells_keep_days",
+    "shutdown_seconds",
+)
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -37,6 +47,16 @@ class Settings:
     )
     subscribers: int = _setting(1000, "Event streams that one tenant may have on one process.")
     verifiers: int = _setting(2, "Threads that verify keys seen for the first time.")
+    forget_after_days: int = _setting(
+        30, "Days after its last beat that a worker is removed by itself."
+    )
+    events_keep_days: int = _setting(7, "Days that a line of the log is kept.")
+    events_keep: int = _setting(
+        100_000, "Lines of one tenant's log that are kept, however young the others are."
+    )
+    spells_keep_days: int = _setting(
+        90, "Days that ended spells of being online, and the collectors' gaps, are kept."
+    )
     shutdown_seconds: int = _setting(10, "How long a stopping collector answers what is under way.")
     log_level: str = _setting("info", "`debug`, `info`, `warning` or `error`.")
 
@@ -51,7 +71,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         _require("port", 0 <= self.port <= 65535, "must be between 0 and 65535")
-        for name in ("pool_size", "subscribers", "verifiers", "shutdown_seconds"):
+        for name in _AT_LEAST_1:
             _require(name, getattr(self, name) >= 1, "must be at least 1")
         _require("queue_limit", self.queue_limit >= 4, "must be at least 4")
         _require("log_level", self.log_level in LOG_LEVELS, f"must be one of {LOG_LEVELS}")

@@ -106,9 +106,17 @@ class Worker(BaseModel):
     conflict: bool = Field(description="Two processes beat under this id.")
 
 
+class RecentGap(BaseModel):
+    """A time in which no collector listened: who reads as lost may be alive."""
+
+    began_at: float
+    ended_at: float
+
+
 class Roster(BaseModel):
     """A tenant's workers, or one page of them."""
 
     workers: list[Worker]
     server_time: float
     next_cursor: str | None = Field(description="Where the next page begins; null on the last.")
+    recent_gap: RecentGap | None = Field(description="The collectors' newest gap, for 60 s.")

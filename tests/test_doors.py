@@ -27,9 +27,14 @@ GUARDED: list[tuple[str, str, Scope]] = [
     ("POST", "/v1/agents/heartbeat", "ingest"),
     ("GET", "/v1/agents", "read"),
     ("GET", "/v1/agents/{agent_id}", "read"),
+    ("DELETE", "/v1/agents/{agent_id}", "admin"),
+    ("GET", "/v1/agents/{agent_id}/timeline", "read"),
+    ("GET", "/v1/summary", "read"),
+    ("GET", "/v1/gaps", "read"),
+    ("GET", "/openorca/snapshot", "read"),
 ]
-STREAMS = {"/events", "/v1/events"}
-OPEN = {"/v1/contract", "/healthz", "/readyz", "/metrics"}
+STREAMS = {"/events", "/v1/events", "/openorca/events"}
+OPEN = {"/v1/contract", "/openorca/runtime-info", "/healthz", "/readyz", "/metrics"}
 
 
 def check_problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:

@@ -247,6 +247,17 @@ async def test_vitals_say_who_beat_and_have_no_id(fleet: Fleet) -> None:
     ]
 
 
+async def test_vitals_of_other_workers_are_filtered_out(fleet: Fleet) -> None:
+    await fleet.beat("a", project="p")
+    await fleet.beat("b", project="q")
+    async with following(fleet, project="p") as stream:
+        await stream.next()
+        await fleet.app.state.parts.feed._channels["acme"].take_vitals()
+        vitals = await stream.next()
+
+    assert [worker["agent_id"] for worker in vitals["data"]["workers"]] == ["a"]
+
+
 async def test_another_tenants_changes_never_reach_a_stream(fleet: Fleet) -> None:
     await fleet.beat("theirs", tenant="blue")
     async with following(fleet) as stream:

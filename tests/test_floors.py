@@ -26,6 +26,9 @@ FLOORS = {
     "collector.gaps": 3,
     "collector.sweep": 3,
     "collector.events": 3,
+    "collector.timeline": 3,
+    "collector.retention": 3,
+    "collector.openorca": 3,
     "collector.api": 4,
     "collector.app": 5,
     "collector.cli": 6,
@@ -36,6 +39,7 @@ SIDEWAYS = {
     ("collector.clock", "collector.values"),
     ("collector.gaps", "collector.workers"),
     ("collector.events", "collector.workers"),
+    ("collector.openorca", "collector.workers"),
 }
 # Only app and the command line open a store; the rest is handed one.
 KEEPERS = {

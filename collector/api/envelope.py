@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,13 +49,13 @@ class Envelope:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception:
-            _log.exception("%s %s failed", scope["method"], scope["path"])
+            _log.exception("%s %s failed", scope["method"], _loggable(scope["path"]))
             if status:
                 raise
             await problem(Internal("The collector failed; the request id finds the reason."))(
                 scope, receive, send_with_id
             )
-        _log.log(_level(status), "%s %s %d", scope["method"], scope["path"], status)
+        _log.log(_level(status), "%s %s %d", scope["method"], _loggable(scope["path"]), status)
 
     def _identity(self, scope: Scope) -> bytes:
         """The caller's own X-Request-ID if it is one, else a fresh one."""
@@ -73,6 +73,11 @@ def _is_an_id(value: bytes) -> bool:
 def _path_as_sent(scope: Scope) -> str:
     raw = scope.get("raw_path")
     return raw.decode("ascii", "replace") if raw else quote(scope["path"])
+
+
+def _loggable(path: str) -> str:
+    """The path, unless a key stands in it, plain or percent-encoded."""
+    return "(a path with a key in it)" if KEY_PREFIX in unquote(path) else path
 
 
 def _level(status: int) -> int:

@@ -26,6 +26,7 @@ SEND_SECONDS = 30
 RETRY = b"retry: 2000\n\n"
 CHUNK = 500
 MAX_WAIT_SECONDS = 30
+MAX_LAST = 1000
 FILTERS = ("agent_name", "project", "region")
 
 
@@ -48,11 +49,14 @@ async def poll(request: Request) -> Response:
     """`GET /v1/events`: what came after the cursor, waiting for it if need be."""
     parts = Parts.of(request)
     principal = await auth.require(parts, request.headers.raw, "read")
-    given = queries.single(request, (*FILTERS, "after", "wait"))
+    given = queries.single(request, (*FILTERS, "after", "last", "wait"))
     wait = queries.number(given, "wait", least=0, most=MAX_WAIT_SECONDS, default=0)
+    last = int(queries.number(given, "last", least=0, most=MAX_LAST, default=0))
     subscription = await parts.feed.subscribe(
         principal, given.get("after"), _filter(given), vitals=False
     )
+    if "last" in given:
+        subscription = subscription.rewound(last)
     batch = await _first(subscription.batches(), wait)
     position = subscription.position
     cursor = batch.cursor if batch else f"{position.epoch}.{position.head}"

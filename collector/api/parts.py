@@ -11,6 +11,7 @@ from collector.gaps import Listener
 from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
+from collector.retention import Retention
 from collector.store.protocol import Store
 from collector.sweep import Sweep
 
@@ -25,6 +26,7 @@ class Parts:
     listener: Listener
     sweep: Sweep
     feed: Feed
+    retention: Retention
 
     @staticmethod
     def of(scope: Any) -> Parts:

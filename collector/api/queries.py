@@ -22,7 +22,8 @@ def single(
     given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in known:
-            raise InvalidField.of(name[:MAX_TEXT], f"is not one of {', '.join(known)}")
+            taken = f"one of {', '.join(known)}" if known else "known here, as no parameter is"
+            raise InvalidField.of(name[:MAX_TEXT], f"is not {taken}")
         if name in given and name != repeatable:
             raise InvalidField.of(name, "is given twice")
         given[name] = value

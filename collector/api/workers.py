@@ -1,10 +1,11 @@
-"""Workers: a heartbeat in, the roster out."""
+"""Workers: a heartbeat in, the roster out, one worker read or removed."""
 
 from __future__ import annotations
 
 from urllib.parse import unquote
 
 from pydantic_core import to_json
+from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -13,7 +14,7 @@ from collector.api import auth, rosters
 from collector.api.bodies import parse, read_body
 from collector.api.parts import Parts
 from collector.errors import CollectorError, NotFound
-from collector.values import SECOND, Beat
+from collector.values import SECOND, Beat, Gap, Worker
 from collector.workers import microseconds, project
 from contract.vocabulary import BEAT_SECONDS
 from contract.worker import Heartbeat
@@ -49,21 +50,38 @@ async def roster(request: Request) -> Response:
         "workers": [project(worker, now) for worker in page],
         "server_time": now / SECOND,
         "next_cursor": cursor,
+        "recent_gap": _recent_gap(parts.listener.recent()),
     }
     return Response(to_json(body), media_type="application/json")
 
 
-async def worker(request: Request) -> Response:
-    """`GET /v1/agents/{agent_id}`."""
-    parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
-    found = await parts.store.worker(principal.tenant_id, _agent_id(request))
-    if found is None:
+class WorkerEndpoint(HTTPEndpoint):
+    """`/v1/agents/{agent_id}`. One route for both, so that a 405's `Allow` names both."""
+
+    async def get(self, request: Request) -> Response:
+        parts = Parts.of(request)
+        principal = await auth.require(parts, request.headers.raw, "read")
+        worker = found(await parts.store.worker(principal.tenant_id, agent_id_of(request)))
+        return Response(to_json(project(worker, parts.clock.now())), media_type="application/json")
+
+    async def delete(self, request: Request) -> Response:
+        """Remove it; the next beat makes it anew."""
+        parts = Parts.of(request)
+        principal = await auth.require(parts, request.headers.raw, "admin")
+        agent_id, now = agent_id_of(request), parts.clock.now()
+        if not await parts.store.remove(principal.tenant_id, agent_id, now=now):
+            raise NotFound("There is no worker with this agent_id.")
+        return Response(status_code=204)
+
+
+def found(worker: Worker | None) -> Worker:
+    """The worker that was asked for, which another tenant's never is."""
+    if worker is None:
         raise NotFound("There is no worker with this agent_id.")
-    return Response(to_json(project(found, parts.clock.now())), media_type="application/json")
+    return worker
 
 
-def _agent_id(request: Request) -> str:
+def agent_id_of(request: Request) -> str:
     """The path's percent-encoded agent_id; what no worker can be called is not found."""
     try:
         agent_id = unquote(request.path_params["agent_id"], errors="strict")
@@ -72,6 +90,13 @@ def _agent_id(request: Request) -> str:
     if "\0" in agent_id:
         raise NotFound("There is no worker with this agent_id.")
     return agent_id
+
+
+def _recent_gap(gap: Gap | None) -> dict[str, float] | None:
+    """Why workers may read as offline that are not: until lately nobody listened to them."""
+    if gap is None:
+        return None
+    return {"began_at": gap.began_at / SECOND, "ended_at": gap.ended_at / SECOND}
 
 
 def _beat(tenant_id: str, heartbeat: Heartbeat, stamp: int) -> Beat:

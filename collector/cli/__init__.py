@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import click
 
 from collector import __version__
-from collector.cli import agents, keys, migrate, serve
 from collector.cli.exits import exit_code
 from collector.errors import CollectorError
 
@@ -17,6 +17,7 @@ Examples:
   collector serve
   collector keys create --tenant acme --scopes ingest,read
   collector agents list
+  collector events --follow
 
 \b
 Exit codes:
@@ -24,19 +25,28 @@ Exit codes:
 """
 
 
-@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Each command is imported when it is asked for: most need nothing of the server."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return ["serve", "migrate", "keys", "agents", "events"]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
+            return None
+        command: click.Command = getattr(import_module(f"collector.cli.{name}"), name)
+        return command
+
+
+@click.command(
+    cls=Commands, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="collector")
 def collector() -> None:
     """Who is alive, and what are they doing, right now.
 
     Settings come from COLLECTOR_… variables; the README lists them.
     """
-
-
-collector.add_command(serve.serve)
-collector.add_command(migrate.migrate)
-collector.add_command(keys.keys)
-collector.add_command(agents.agents)
 
 
 def main() -> None:

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from collector.cli import client
 from collector.cli.tables import ago, table
+from collector.errors import NotFound
 from contract.vocabulary import STATUSES
 
+WATCH_SECONDS = 2.0
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-@click.group()
+
+@click.group(
+    epilog="""
+\b
+Examples:
+  collector agents list --status busy
+  collector agents show worker-1
+  collector agents prune --offline-for 7d
+"""
+)
 def agents() -> None:
-    """Workers, as the running collector at VOICEGW_COLLECTOR_URL sees them."""
+    """Workers, as the running collector at VOICEGW_COLLECTOR_URL sees them.
+
+    Reads VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and VOICEGW_API_KEY.
+    """
 
 
 @agents.command(
@@ -23,28 +41,83 @@ def agents() -> None:
 \b
 Examples:
   collector agents list
-  collector agents list --status busy --json
+  collector agents list --status busy --status idle --json
+  collector agents list --watch
 """,
 )
 @click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Only these.")
 @click.option("--name", "agent_name", help="Only workers with this agent_name.")
 @click.option("--project", help="Only this project's.")
 @click.option("--region", help="Only this region's.")
+@click.option("--watch", "-w", is_flag=True, help="Show it anew every 2 s until interrupted.")
 @click.option("--json", "as_json", is_flag=True, help="The collector's own answer.")
-def list_agents(as_json: bool, **filters: str | tuple[str, ...] | None) -> None:
-    """List the tenant's workers, newest beat first.
-
-    Reads VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and VOICEGW_API_KEY.
-    """
+def list_agents(as_json: bool, watch: bool, **filters: str | tuple[str, ...] | None) -> None:
+    """List the tenant's workers, newest beat first."""
     given = {name: value for name, value in filters.items() if value}
-    roster = client.get("/v1/agents", given)
+    _show_roster(given, as_json)
+    with suppress(KeyboardInterrupt):
+        while watch:
+            time.sleep(WATCH_SECONDS)
+            if not as_json:
+                click.clear()
+            _show_roster(given, as_json)
+
+
+@agents.command()
+@click.argument("agent_id")
+@click.option("--json", "as_json", is_flag=True, help="The collector's own answer.")
+def show(agent_id: str, as_json: bool) -> None:
+    """Show everything known of one worker."""
+    worker = client.get(client.worker_path(agent_id))
+    if as_json:
+        click.echo(json.dumps(worker, ensure_ascii=False))
+        return
+    for name, value in worker.items():
+        click.echo(f"{name:<20}{'' if value is None else value}".rstrip())
+
+
+def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
+    found = re.fullmatch(r"(\d{1,6})([smhd])", value)
+    if found is None:
+        raise click.BadParameter("a number and s, m, h or d, such as 7d")
+    return int(found[1]) * UNITS[found[2]]
+
+
+@agents.command()
+@click.option("--offline-for", required=True, callback=_duration, help="Such as 12h or 7d.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def prune(offline_for: int, yes: bool) -> None:
+    """Remove workers that have been offline for so long; needs a key with the scope admin.
+
+    A worker that beats again is simply there again.
+    """
+    found = [
+        worker
+        for worker in client.get("/v1/agents", {"status": "offline"})["workers"]
+        if worker["age_seconds"] > offline_for
+    ]
+    if not found:
+        click.echo("Nobody has been offline for that long.")
+        return
+    table(("AGENT", "NAME", "SEEN"), [_brief(worker) for worker in found], empty="")
+    if not yes:
+        click.confirm(f"Remove these {len(found)}?", abort=True)
+    with click.progressbar(found, label="Removing") as progress:
+        for worker in progress:
+            with suppress(NotFound):  # somebody else removed it meanwhile
+                client.delete(client.worker_path(worker["agent_id"]))
+    click.secho(f"{len(found)} removed.", fg="green")
+
+
+def _show_roster(filters: dict[str, str | tuple[str, ...]], as_json: bool) -> None:
+    roster = client.get("/v1/agents", filters)
     if as_json:
         click.echo(json.dumps(roster, ensure_ascii=False))
         return
     table(
         ("AGENT", "NAME", "STATUS", "SESSIONS", "SEEN", "VERSION", "REGION", "HOST"),
         [_row(worker) for worker in roster["workers"]],
-        empty="No workers match." if given else "No workers yet.",
+        empty="No workers match." if filters else "No workers yet.",
     )
 
 
@@ -59,3 +132,7 @@ def _row(worker: dict[str, Any]) -> tuple[str, ...]:
         worker["region"] or "",
         worker["host"] or "",
     )
+
+
+def _brief(worker: dict[str, Any]) -> tuple[str, ...]:
+    return worker["agent_id"], worker["agent_name"], ago(worker["age_seconds"])

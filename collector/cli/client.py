@@ -8,13 +8,20 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-from collector.errors import CollectorError, InvalidField, MissingScope, Unauthenticated
+from collector.errors import (
+    CollectorError,
+    InvalidField,
+    MissingScope,
+    NotFound,
+    Unauthenticated,
+)
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-TIMEOUT_SECONDS = 10
+# Above the longest wait of a long poll.
+TIMEOUT_SECONDS = 40
 
 
 class CollectorUnreachable(CollectorError):
@@ -27,17 +34,31 @@ class CollectorRefused(CollectorError):
     code = "collector_refused"
 
 
-def get(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
+def get(path: str, query: Mapping[str, str | Sequence[str]] | None = None) -> Any:
     """The JSON at a path of the collector, asked with VOICEGW_API_KEY."""
+    return _ask("GET", path + (f"?{urlencode(query, doseq=True)}" if query else ""))
+
+
+def delete(path: str) -> None:
+    _ask("DELETE", path)
+
+
+def worker_path(agent_id: str) -> str:
+    return f"/v1/agents/{quote(agent_id, safe='')}"
+
+
+def _ask(method: str, path: str) -> Any:
     url = os.environ.get("VOICEGW_COLLECTOR_URL") or DEFAULT_URL
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise InvalidField.of("VOICEGW_COLLECTOR_URL", "must begin with http:// or https://")
-    asked = f"{url.rstrip('/')}{path}" + (f"?{urlencode(query, doseq=True)}" if query else "")
+    if not _is_http(url):
+        raise InvalidField.of("VOICEGW_COLLECTOR_URL", "must be like http://127.0.0.1:8080")
     # S310 is about file: and its like, which can't come here.
-    request = Request(asked, headers={"Authorization": f"Bearer {_key()}"})  # noqa: S310
+    request = Request(  # noqa: S310
+        url.rstrip("/") + path, method=method, headers={"Authorization": f"Bearer {_key()}"}
+    )
     try:
         with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
-            return json.load(answer)
+            body = answer.read()
+            return json.loads(body) if body else None
     except HTTPError as error:
         raise _refusal(error) from None
     except (URLError, OSError, HTTPException, ValueError) as error:
@@ -47,6 +68,13 @@ def get(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
         ) from None
 
 
+def _is_http(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https") and urlsplit(url).port != 0
+    except ValueError:
+        return False
+
+
 def _key() -> str:
     key = os.environ.get("VOICEGW_API_KEY", "").strip()
     if not key:
@@ -54,6 +82,9 @@ def _key() -> str:
             "set VOICEGW_API_KEY to a key with the scope read; "
             "`collector keys create --tenant default --scopes read` mints one"
         )
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        # Said here, and not by the HTTP client, which would quote it.
+        raise Unauthenticated("VOICEGW_API_KEY has characters in it that no key has")
     return key
 
 
@@ -67,4 +98,6 @@ def _refusal(error: HTTPError) -> CollectorError:
             return Unauthenticated(f"VOICEGW_API_KEY: {detail}")
         case 403:
             return MissingScope(f"VOICEGW_API_KEY: {detail}")
+        case 404:
+            return NotFound(detail)
     return CollectorRefused(detail)

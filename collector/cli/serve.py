@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import click
 import uvicorn
@@ -19,12 +20,13 @@ import uvloop
 
 from collector import __version__, logs
 from collector import keys as key_verbs
-from collector.app import create_app
+from collector.app import create_app, stop_streams
 from collector.cli import opening
+from collector.cli.supervisor import Supervisor
 from collector.clock import SystemClock
-from collector.errors import CollectorError
+from collector.errors import CollectorError, StoreTaken
 from collector.settings import Settings
-from collector.store.open import is_embedded
+from collector.store.open import is_embedded, store_name
 from collector.store.protocol import Store
 from contract.vocabulary import DEFAULT_TENANT, SCOPES
 
@@ -36,6 +38,7 @@ EXAMPLES = """
 Examples:
   collector serve
   collector serve --port 9000
+  COLLECTOR_STORE_URL=postgresql://collector@db/presence collector serve --workers 2
   COLLECTOR_STORE_URL=postgresql://collector@db/presence collector serve --host 0.0.0.0
 """
 
@@ -44,10 +47,30 @@ class AddressTaken(CollectorError):
     code = "address_taken"
 
 
+def _descriptors(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    """What a supervisor hands on: its listening socket and its lifeline."""
+    if value is None:
+        return None
+    listener, lifeline = map(int, value.split(","))
+    return listener, lifeline
+
+
 @click.command(epilog=EXAMPLES)
 @click.option("--host", help="Instead of COLLECTOR_HOST.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Instead of COLLECTOR_PORT.")
-def serve(host: str | None, port: int | None) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes behind the one port; more than 1 needs PostgreSQL.",
+)
+@click.option("--inherit", callback=_descriptors, hidden=True)
+def serve(
+    host: str | None, port: int | None, workers: int, inherit: tuple[int, int] | None
+) -> None:
     """Serve heartbeats and the roster.
 
     The embedded store is brought up to date first; on PostgreSQL run `collector migrate`.
@@ -58,40 +81,74 @@ def serve(host: str | None, port: int | None) -> None:
     if port is not None:
         chosen = replace(chosen, port=port)
     logs.configure(chosen.log_level)
+    if inherit is not None:
+        work = _serve_inherited(chosen, *inherit)
+    elif workers > 1:
+        work = _supervise(chosen, workers)
+    else:
+        work = _serve(chosen)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(chosen))
+        runner.run(work)
 
 
 async def _serve(settings: Settings) -> None:
+    """One process, which greets."""
     async with opening.opened(settings, serving=True) as store:
         listener = _listen(settings)
-        server = Server(
+        greet = partial(_welcome, settings, store, _url(listener))
+        await Server(settings, store, greet).serve([listener])
+
+
+async def _serve_inherited(settings: Settings, listener: int, lifeline: int) -> None:
+    """One of several, on its supervisor's socket, for as long as that one lives."""
+    async with opening.opened(settings, serving=True) as store:
+        server = Server(settings, store)
+        asyncio.get_running_loop().add_reader(lifeline, server.handle_exit, signal.SIGTERM, None)
+        await server.serve([socket.socket(fileno=listener)])
+
+
+async def _supervise(settings: Settings, workers: int) -> None:
+    if is_embedded(settings):
+        raise StoreTaken(
+            "the embedded store serves one process; --workers needs PostgreSQL "
+            "(COLLECTOR_STORE_URL=postgresql://…)"
+        )
+    async with opening.opened(settings) as store:
+        listener = _listen(settings)
+        click.echo(await _welcome(settings, store, _url(listener)))
+    await Supervisor(settings, listener, workers).run()
+
+
+class Server(uvicorn.Server):
+    """uvicorn, ending by itself on a signal instead of by it, so that the store is closed."""
+
+    def __init__(
+        self, settings: Settings, store: Store, greet: Callable[[], Awaitable[str]] | None = None
+    ) -> None:
+        self._app = create_app(settings, store=store)
+        self._greet = greet
+        super().__init__(
             uvicorn.Config(
-                create_app(settings, store=store),
+                self._app,
                 lifespan="on",
                 access_log=False,
                 log_config=None,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=settings.shutdown_seconds,
-            ),
-            partial(_welcome, settings, store, _url(listener)),
+            )
         )
-        await server.serve([listener])
-
-
-class Server(uvicorn.Server):
-    """uvicorn, ending by itself on a signal instead of by it, so that the store is closed."""
-
-    def __init__(self, config: uvicorn.Config, welcome: Callable[[], Awaitable[str]]) -> None:
-        super().__init__(config)
-        self._welcome = welcome
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self.started:
+        if self.started and self._greet is not None:
             # Only now: a key minted for a start that then fails would be one that nobody saw.
-            click.echo(await self._welcome())
+            click.echo(await self._greet())
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Streams never end by themselves: uvicorn would wait for them in vain.
+        stop_streams(self._app)
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -108,6 +165,7 @@ def _listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
+        listener.listen()
     except OSError as error:
         listener.close()
         raise AddressTaken(
@@ -125,7 +183,7 @@ def _url(listener: socket.socket) -> str:
 
 async def _welcome(settings: Settings, store: Store, url: str) -> str:
     """What a person needs next: on a first embedded start, a key to go on with."""
-    opening_line = f"Collector {__version__} listens on {url}, store {_store_name(settings)}."
+    opening_line = f"Collector {__version__} listens on {url}, store {store_name(settings)}."
     command = _command()
     if not is_embedded(settings) or await store.keys(None):
         mint = f"{command} keys create --tenant {DEFAULT_TENANT} --scopes ingest,read"
@@ -152,14 +210,11 @@ And who is there, with both variables set:
 """
 
 
-def _store_name(settings: Settings) -> str:
-    """The store without what may be a password."""
-    return settings.store_url.split("@")[-1].removeprefix("sqlite:///")
-
-
 def _command() -> str:
     """How to call this command again from where it was called."""
     here = Path(sys.argv[0])
+    if here.name == "__main__.py":
+        return "python -m collector"
     if shutil.which("collector") == str(here):
         return "collector"
     with suppress(ValueError):

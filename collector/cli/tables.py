@@ -25,7 +25,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) ->
     click.secho("  ".join(_padded(heads, widths)).rstrip(), bold=True)
     for row in rows:
         cells = zip(row, _padded(row, widths), strict=True)
-        click.echo("  ".join(click.style(cell, fg=COLOURS.get(word)) for word, cell in cells))
+        click.echo("  ".join(_coloured(word, cell) for word, cell in cells).rstrip())
 
 
 def ago(seconds: float) -> str:
@@ -34,6 +34,11 @@ def ago(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)}{unit} ago"
     return f"{int(seconds)}s ago"
+
+
+def _coloured(word: str, cell: str) -> str:
+    colour = COLOURS.get(word)
+    return click.style(cell, fg=colour) if colour else cell
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:

@@ -15,7 +15,7 @@ from uuid import uuid4
 import asyncpg
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from collector.errors import StoreError, StoreUnavailable, Unstorable
 from collector.store import beats as beat_sql
@@ -80,26 +80,20 @@ told AS ({events.removed(_DIALECT, _UP, "$4::bigint")}){_NUMBER}"""
 class CloudStore(RelationalStore):
     def __init__(self, url: str, *, direct_url: str | None = None, pool_size: int = 5) -> None:
         super().__init__()
-        self._direct = make_url(direct_url or url).set(drivername="postgresql")
-        self._engine = create_async_engine(
-            make_url(url).set(drivername="postgresql+asyncpg"),
+        self._direct_dsn = _dsn(direct_url or url)
+        self._engine = _engine(
+            _dsn(url),
+            statement_seconds=STATEMENT_SECONDS,
             pool_size=pool_size,
             pool_pre_ping=True,
             pool_timeout=STATEMENT_SECONDS,
-            connect_args={
-                "timeout": CONNECT_SECONDS,
-                "command_timeout": STATEMENT_SECONDS,
-                "statement_cache_size": 0,
-                "prepared_statement_cache_size": 0,
-                "prepared_statement_name_func": lambda: f"s_{uuid4().hex}",
-            },
         )
         self._reads = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._writer: asyncpg.Connection | None = None
         self._statements: dict[str, Any] = {}
         # Beats and the sweep take turns on it: a connection runs one statement at a time.
         self._turn = asyncio.Lock()
-        self._wakeups = Wakeups(self._direct.render_as_string(hide_password=False), self._wake)
+        self._wakeups = Wakeups(self._direct_dsn, self._wake)
 
     async def open(self, *, serving: bool = False) -> None:
         """Reach the server; any number of collectors may serve, and hear from one another."""
@@ -142,10 +136,7 @@ class CloudStore(RelationalStore):
 
     async def migrate(self) -> None:
         # One direct connection holds the lock and runs the history: a pooler would split them.
-        engine = create_async_engine(
-            self._direct.set(drivername="postgresql+asyncpg"),
-            connect_args={"timeout": CONNECT_SECONDS},
-        )
+        engine = _engine(self._direct_dsn, statement_seconds=None)
         try:
             async with _translated(), engine.connect() as conn, _migration_lock(conn):
                 await conn.run_sync(migrations.upgrade)
@@ -179,9 +170,7 @@ class CloudStore(RelationalStore):
     async def _prepared(self, sql: str) -> Any:
         if self._writer is None or self._writer.is_closed():
             self._statements = {}
-            self._writer = await asyncpg.connect(
-                self._direct.render_as_string(hide_password=False), timeout=CONNECT_SECONDS
-            )
+            self._writer = await asyncpg.connect(self._direct_dsn, timeout=CONNECT_SECONDS)
         if sql not in self._statements:
             self._statements[sql] = await self._writer.prepare(sql)
         return self._statements[sql]
@@ -190,6 +179,32 @@ class CloudStore(RelationalStore):
         if self._writer is not None:
             self._writer.terminate()
         self._writer = None
+
+
+def _dsn(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def _engine(dsn: str, *, statement_seconds: float | None, **pool: Any) -> AsyncEngine:
+    """Connections made by asyncpg from the URL itself, which so means the same to all of them."""
+
+    async def connect(**_arguments: object) -> asyncpg.Connection:
+        return await asyncpg.connect(
+            dsn,
+            timeout=CONNECT_SECONDS,
+            command_timeout=statement_seconds,
+            statement_cache_size=0,
+        )
+
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        connect_args={
+            "async_creator_fn": connect,
+            "prepared_statement_cache_size": 0,
+            "prepared_statement_name_func": lambda: f"s_{uuid4().hex}",
+        },
+        **pool,
+    )
 
 
 @asynccontextmanager

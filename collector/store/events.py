@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, delete, func, select
+from sqlalchemy import Connection, Select, delete, func, select
 
 from collector.store.beats import Dialect, worker_json
 from collector.store.schema import event_counters, events, log_epoch
@@ -87,20 +88,41 @@ def of_worker(
 
 
 def prune(conn: Connection, before: int, keep: int, limit: int) -> int:
-    """Cut each log from its old end, so that what is left has no holes."""
-    kept_by_age = func.min(case((_c.at >= before, _c.n)))
-    cuts = conn.execute(
-        select(_c.tenant_id, func.min(_c.n), kept_by_age, event_counters.c.n)
-        .join(event_counters, event_counters.c.tenant_id == _c.tenant_id)
-        .group_by(_c.tenant_id, event_counters.c.n)
-    ).all()
+    """Cut each log from its old end, so that what is left has no holes.
+
+    Only the old ends are looked at, by the key: a beat on the embedded store waits for this.
+    """
     pruned = 0
-    for tenant_id, floor, first_kept, head in cuts:
-        cut = max(head if first_kept is None else first_kept - 1, head - keep)
-        cut = min(cut, floor - 1 + limit - pruned)
-        gone = delete(events).where(_c.tenant_id == tenant_id, _c.n <= cut)
-        pruned += conn.execute(gone).rowcount if cut >= floor else 0
+    for tenant_id, spare in _overgrown(conn, before, keep):
+        if pruned < limit:
+            pruned += _cut(conn, tenant_id, before, spare, limit - pruned)
     return pruned
+
+
+def _cut(conn: Connection, tenant_id: str, before: int, spare: int, limit: int) -> int:
+    of_tenant = select(_c.n, _c.at).where(_c.tenant_id == tenant_id)
+    oldest = conn.execute(of_tenant.order_by(_c.n).limit(limit)).all()
+    gone = [n for n, _ in takewhile(lambda line: line.at < before or line.n <= spare, oldest)]
+    if not gone:
+        return 0
+    return conn.execute(delete(events).where(_c.tenant_id == tenant_id, _c.n <= gone[-1])).rowcount
+
+
+def _overgrown(conn: Connection, before: int, keep: int) -> list[tuple[str, int]]:
+    """Tenants whose oldest line may go, each with the last number that is too many."""
+    c = event_counters.c
+    oldest = select(_c.n).where(_c.tenant_id == c.tenant_id).order_by(_c.n).limit(1)
+    dated = oldest.with_only_columns(_c.at)
+    rows = conn.execute(
+        select(c.tenant_id, c.n, oldest.scalar_subquery(), dated.scalar_subquery()).order_by(
+            c.tenant_id
+        )
+    )
+    return [
+        (tenant_id, head - keep)
+        for tenant_id, head, n, at in rows
+        if n is not None and (at < before or n <= head - keep)
+    ]
 
 
 def _lines(conn: Connection, statement: Select[Any]) -> list[Event]:

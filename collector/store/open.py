@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from collector.errors import InvalidField
@@ -18,10 +18,9 @@ _FORMS = "must be sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 
 def store_for(settings: Settings) -> Store:
     """The store that COLLECTOR_STORE_URL names, not yet opened."""
-    try:
-        url = make_url(settings.store_url)
-    except ArgumentError:
-        raise InvalidField.of(variable("store_url"), _FORMS) from None
+    url = _parsed("store_url", settings.store_url)
+    if settings.direct_url is not None:
+        _parsed("direct_url", settings.direct_url)
     match url.get_backend_name():
         case "sqlite" if url.database and url.database != ":memory:":
             return SelfHostedStore(Path(url.database))
@@ -30,6 +29,23 @@ def store_for(settings: Settings) -> Store:
                 settings.store_url, direct_url=settings.direct_url, pool_size=settings.pool_size
             )
     raise InvalidField.of(variable("store_url"), _FORMS)
+
+
+def store_name(settings: Settings) -> str:
+    """The store for people: without user, password or options."""
+    url = _parsed("store_url", settings.store_url)
+    place = f"{url.host or 'localhost'}:{url.port or 5432}/{url.database}"
+    return str(url.database) if is_embedded(settings) else place
+
+
+def _parsed(name: str, url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InvalidField.of(variable(name), _FORMS) from None
+    if not 0 < (parsed.port or 1) < 65536:
+        raise InvalidField.of(variable(name), "has a port that is none")
+    return parsed
 
 
 def is_embedded(settings: Settings) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, delete, select, tuple_
 
 from collector.store.schema import spells, workers
-from collector.values import Spell
+from collector.values import TTL, Spell
 
 
 def end(source: str) -> str:
@@ -23,10 +23,16 @@ DO UPDATE SET online_until = excluded.online_until, reason = excluded.reason"""
 
 
 def cut_off(source: str, now: str) -> str:
-    """Write the spells that end because the rows in `source` (aliased w) are removed."""
+    """Write the spells that end because the rows in `source` (aliased w) are removed.
+
+    One whose worker was silent for longer than the TTL had ended by itself, announced or not.
+    """
+    lost = f"w.last_seen + {TTL} < {now}"
     return f"""
 INSERT INTO spells (tenant_id, agent_id, online_from, online_until, reason)
-SELECT w.tenant_id, w.agent_id, w.online_from, {now}, 'removed'
+SELECT w.tenant_id, w.agent_id, w.online_from,
+       CASE WHEN {lost} THEN w.last_seen + {TTL} ELSE {now} END,
+       CASE WHEN {lost} THEN 'lost' ELSE 'removed' END
 FROM {source} AND w.online_from IS NOT NULL
 ON CONFLICT (tenant_id, agent_id, online_from)
 DO UPDATE SET online_until = excluded.online_until, reason = excluded.reason"""

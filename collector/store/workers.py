@@ -25,10 +25,11 @@ def worker(conn: Connection, tenant_id: str, agent_id: str) -> Worker | None:
 
 
 def summary(conn: Connection, tenant_id: str, now: int) -> list[Group]:
-    status = case((_reads_as("offline", now), "offline"), else_=_c.status).label("reads_as")
-    sessions = case((_reads_as("offline", now), 0), else_=_c.active_sessions)
+    offline = _reads_as("offline", now)
+    status = case((offline, "offline"), else_=_c.status).label("reads_as")
     # In two halves: a sum of 64-bit numbers would overflow on one store and not on the other.
-    low, high = func.sum(sessions % _HALF), func.sum(sessions // _HALF)
+    low = func.sum(case((offline, 0), else_=_c.active_sessions % _HALF))
+    high = func.sum(case((offline, 0), else_=_c.active_sessions // _HALF))
     rows = conn.execute(
         select(_c.agent_name, status, func.count(), low, high)
         .where(_c.tenant_id == tenant_id)

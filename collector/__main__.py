@@ -1,0 +1,5 @@
+"""`python -m collector`: the command line."""
+
+from collector.cli import main
+
+main()

@@ -1,0 +1,62 @@
+"""`collector events`: the tenant's log, as it was and as it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from collector.cli import client
+from collector.cli.tables import COLOURS
+
+WAIT_SECONDS = 25
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  collector events
+  collector events --last 100 --json
+  collector events --follow --project lobby
+"""
+)
+@click.option("--last", type=click.IntRange(0, 1000), default=20, show_default=True)
+@click.option("--follow", "-f", is_flag=True, help="Go on until interrupted.")
+@click.option("--name", "agent_name", help="Only workers with this agent_name.")
+@click.option("--project", help="Only this project's.")
+@click.option("--region", help="Only this region's.")
+@click.option("--json", "as_json", is_flag=True, help="One event a line.")
+def events(last: int, follow: bool, as_json: bool, **filters: str | None) -> None:
+    """Show who came, changed, left and was lost.
+
+    Reads VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and VOICEGW_API_KEY.
+    """
+    given = {name: value for name, value in filters.items() if value}
+    with suppress(KeyboardInterrupt):
+        for event in _events(last, follow, given):
+            click.echo(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
+
+
+def _events(last: int, follow: bool, filters: dict[str, str]) -> Iterator[dict[str, Any]]:
+    answer = client.get("/v1/events", {**filters, "last": str(last)})
+    yield from answer["events"]
+    while follow:
+        asked = {**filters, "after": answer["cursor"], "wait": str(WAIT_SECONDS)}
+        answer = client.get("/v1/events", asked)
+        yield from answer["events"]
+
+
+def _line(event: dict[str, Any]) -> str:
+    when = f"{datetime.fromtimestamp(event['at'], UTC):%Y-%m-%d %H:%M:%S}"
+    if event["type"] == "snapshot":
+        return click.style(f"{when}  (some lines are gone; going on from here)", dim=True)
+    worker = event["worker"]
+    kind = event["type"].removeprefix("worker.")
+    reason = f" ({event['reason']})" if event["reason"] else ""
+    state = click.style(worker["status"], fg=COLOURS.get(worker["status"]))
+    return f"{when}  {kind:<8}  {worker['agent_id']}  {state}{reason}"

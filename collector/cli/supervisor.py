@@ -1,0 +1,98 @@
+"""Several collector processes behind one port: started, watched and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from collector.metrics import DIRECTORY, forget_process
+from collector.settings import Settings
+
+RESTART_SECONDS = 1.0
+# Past the grace that each child gives its own requests.
+KILL_AFTER_SECONDS = 5
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """The children share the listening socket; one that dies is replaced.
+
+    Each child holds the end of a pipe whose other end is ours: should we be killed, it ends too.
+    """
+
+    def __init__(self, settings: Settings, listener: socket.socket, count: int) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._count = count
+        self._stopping = asyncio.Event()
+        self._lifeline = os.pipe()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stopping.set)
+        with _metrics_directory() as directory:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._count):
+                    group.create_task(self._keep_one(directory))
+
+    async def _keep_one(self, directory: str) -> None:
+        while not self._stopping.is_set():
+            child = await self._start(directory)
+            ended = asyncio.create_task(child.wait())
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if ended.done():
+                _log.error(
+                    "process %d ended with %s; starting another", child.pid, child.returncode
+                )
+                forget_process(child.pid, directory)
+                await self._pause()
+            else:
+                await self._stop(child, ended)
+
+    async def _start(self, directory: str) -> asyncio.subprocess.Process:
+        inherited = (self._listener.fileno(), self._lifeline[0])
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "collector", "serve"),
+            *("--inherit", f"{inherited[0]},{inherited[1]}"),
+            pass_fds=inherited,
+            env=os.environ | {DIRECTORY: directory},
+            stdin=subprocess.DEVNULL,
+            # Its own group: a Ctrl-C reaches us, and we stop the children in order.
+            start_new_session=True,
+        )
+
+    async def _stop(self, child: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
+        child.terminate()
+        grace = self._settings.shutdown_seconds + KILL_AFTER_SECONDS
+        done, _ = await asyncio.wait([ended], timeout=grace)
+        if not done:
+            child.kill()
+            await ended
+
+    async def _pause(self) -> None:
+        """Before another try; a stop ends it at once."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([stopping], timeout=RESTART_SECONDS)
+        stopping.cancel()
+
+
+@contextmanager
+def _metrics_directory() -> Iterator[str]:
+    """Where the processes keep their figures, so that any of them can tell them all."""
+    directory = tempfile.mkdtemp(prefix="collector-metrics-")
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,122 @@
+"""The commands that ask a running collector: agents and events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import httpx2
+import pytest
+
+from tests.factories import body
+from tests.processes import Serving, run
+
+AWKWARD = "a/b %?' 漢"
+
+
+class Asked:
+    """A collector on a fresh embedded store, with its first key, and one awkward worker."""
+
+    def __init__(self, serving: Serving) -> None:
+        assert serving.key is not None
+        self._env = {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": serving.key}
+        self._serving = serving
+
+    def beat(self, agent_id: str, status: str) -> None:
+        headers = {"Authorization": f"Bearer {self._env['VOICEGW_API_KEY']}"}
+        url = f"{self._serving.url}/v1/agents/heartbeat"
+        sent = httpx2.post(url, json=body(agent_id, status=status), headers=headers)
+        assert sent.status_code == 202
+
+    def run(self, *args: str) -> CompletedProcess[str]:
+        return run(*args, env=self._env)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    with Serving(None, tmp_path) as serving:
+        yield Asked(serving)
+
+
+def test_a_worker_is_shown_whatever_it_is_called(asked: Asked) -> None:
+    asked.beat(AWKWARD, "busy")
+
+    shown = asked.run("agents", "show", AWKWARD)
+    as_json = asked.run("agents", "show", AWKWARD, "--json")
+
+    assert f"agent_id            {AWKWARD}\n" in shown.stdout
+    assert json.loads(as_json.stdout)["status"] == "busy"
+
+
+def test_showing_an_unknown_worker_fails_and_says_so(asked: Asked) -> None:
+    shown = asked.run("agents", "show", "nobody")
+
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert "no worker with this agent_id" in shown.stderr
+
+
+def test_the_log_is_shown_line_by_line(asked: Asked) -> None:
+    for status in ("idle", "busy", "offline"):
+        asked.beat(AWKWARD, status)
+
+    shown = asked.run("events")
+    newest = asked.run("events", "--last", "1", "--json")
+
+    assert [line.split()[2] for line in shown.stdout.splitlines()] == ["online", "changed", "left"]
+    assert json.loads(newest.stdout)["type"] == "worker.left"
+
+
+def test_pruning_removes_who_is_offline_for_long_and_nobody_else(asked: Asked) -> None:
+    asked.beat(AWKWARD, "offline")
+    asked.beat("alive", "idle")
+
+    too_soon = asked.run("agents", "prune", "--offline-for", "1h", "--yes")
+    unasked = asked.run("agents", "prune", "--offline-for", "0s")
+    pruned = asked.run("agents", "prune", "--offline-for", "0s", "--yes")
+
+    assert "Nobody" in too_soon.stdout
+    assert (unasked.returncode, pruned.returncode) == (1, 0)
+    assert "1 removed." in pruned.stdout
+    roster = json.loads(asked.run("agents", "list", "--json").stdout)
+    assert [worker["agent_id"] for worker in roster["workers"]] == ["alive"]
+
+
+def test_a_list_says_whether_nobody_is_there_or_nobody_matches(asked: Asked) -> None:
+    assert asked.run("agents", "list").stdout == "No workers yet.\n"
+
+    assert asked.run("agents", "list", "--status", "busy").stdout == "No workers match.\n"
+
+
+@pytest.mark.parametrize("key", ["vk_SECRET\nx", "vk_ö", "two words"])
+def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
+    refused = run("agents", "list", env={"VOICEGW_API_KEY": key})
+
+    assert refused.returncode == 4
+    assert key.split("\n")[0] not in refused.stderr
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "ftp://h", "nonsense", "http://h:port"])
+def test_what_is_no_collectors_url_is_wrong_usage(url: str) -> None:
+    refused = run("agents", "list", env={"VOICEGW_API_KEY": "k", "VOICEGW_COLLECTOR_URL": url})
+
+    assert refused.returncode == 2
+    assert "VOICEGW_COLLECTOR_URL" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "url"),
+    [
+        ("COLLECTOR_STORE_URL", "postgresql://u@h:nine/d"),
+        ("COLLECTOR_STORE_URL", "postgresql://u@h:99999/d"),
+        ("COLLECTOR_DIRECT_URL", "nonsense"),
+    ],
+)
+def test_what_is_no_stores_url_is_wrong_usage(variable: str, url: str) -> None:
+    given = {"COLLECTOR_STORE_URL": "postgresql://u@h/d", variable: url}
+
+    refused = run("keys", "list", env=given)
+
+    assert refused.returncode == 2
+    assert variable in refused.stderr
