@@ -1,0 +1,1 @@
+"""Proofs and measurements on real collector processes and real stores."""

@@ -1,0 +1,59 @@
+"""One window of load from wrk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from benchmarks.fleet import WORKERS
+
+CONNECTIONS = 64
+# One thread is ample, and leaves the cores to what is measured.
+THREADS = 1
+SCRIPT = Path(__file__).with_name("beats.lua")
+MISSING = """wrk is missing, which makes the load. Install it with one of:
+  apt-get install wrk
+  brew install wrk"""
+
+
+class WrkMissing(click.ClickException):
+    exit_code = 3
+
+
+class Void(click.ClickException):
+    """Some beats failed: what was counted is not the rate of anything."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server and the fleet that it knows; `one_in` beats of a worker changes something."""
+
+    address: str
+    fleet: Path
+    one_in: int
+
+
+def require() -> None:
+    if shutil.which("wrk") is None:
+        raise WrkMissing(MISSING)
+
+
+async def rate(target: Target, seconds: int) -> float:
+    """Beats a second over one window, every one of them accepted."""
+    command = f"wrk --threads {THREADS} --connections {CONNECTIONS} --timeout 30s".split()
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        *("--duration", f"{seconds}s", "--script", str(SCRIPT), target.address),
+        *("--", str(target.fleet), str(WORKERS), str(target.one_in)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    counted = json.loads(said.splitlines()[-1])
+    if counted["failed"] or not counted["requests"]:
+        raise Void(f"void, not every beat was accepted:\n{said.decode()}")
+    return float(counted["requests"] / counted["microseconds"] * 1_000_000)
