@@ -7,12 +7,12 @@ that goes, nor for a machine that changes: those it learns from a whole snapshot
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from collector.values import SECOND, Worker
-from collector.workers import project
+from collector.values import SECOND, Liveness, Worker
+from collector.workers import liveness, project
 
 RUNTIME: Final = "worker-presence"
 CONNECTED: Final = "connected"
@@ -86,10 +86,12 @@ def runtime_info(version: str) -> dict[str, Any]:
     }
 
 
-def roster(workers: Iterable[Worker], now: int) -> list[dict[str, Any]]:
+def roster(
+    workers: Iterable[Worker], now: int, *, see: Callable[[Worker, int], Liveness] = liveness
+) -> list[dict[str, Any]]:
     """The roster's objects, newest worker first: where the console puts one it has not seen."""
     newest_first = sorted(workers, key=lambda w: (w.first_seen, w.agent_id), reverse=True)
-    return [project(worker, now) for worker in newest_first]
+    return [project(worker, now, see(worker, now)) for worker in newest_first]
 
 
 def snapshot(workers: Collection[dict[str, Any]], tally: Tally, now: int) -> dict[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from collector.values import SECOND, TTL, Gap, Spell
+from collector.store.protocol import Store
+from collector.values import SECOND, TTL, Event, Gap, Spell
 
 HOUR = 3600 * SECOND
 WINDOWS = {"24h": 24 * HOUR, "7d": 7 * 24 * HOUR}
+# The newest ones; a worker that changes every second has 86,400 a day.
+MAX_LINES = 1000
 
 
 class Uptime(NamedTuple):
@@ -21,6 +25,50 @@ class Uptime(NamedTuple):
     @property
     def ratio(self) -> float | None:
         return self.online / self.counted if self.counted else None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What was with one worker since a time; its uptime is of windows of its own."""
+
+    spells: list[Spell]
+    lines: list[Event]
+    gaps: list[Gap]
+    uptimes: dict[str, Uptime]
+
+
+async def read(
+    store: Store, tenant_id: str, agent_id: str, *, since: int, kept_since: int, now: int
+) -> Timeline | None:
+    """The worker's timeline, or None if there is no such worker.
+
+    What was before `kept_since` may be pruned already, and is not counted in its uptime.
+    """
+    # The row first: what is read after it is only newer than its last_seen.
+    worker = await store.worker(tenant_id, agent_id)
+    if worker is None:
+        return None
+    reach = min(since, now - max(WINDOWS.values()))
+    recorded = await store.spells(tenant_id, agent_id, since=reach)
+    gaps = await store.gaps(since=reach)
+    lines = await store.worker_events(tenant_id, agent_id, since=since, limit=MAX_LINES)
+    spells = as_read(recorded, last_seen=worker.last_seen, now=now)
+    known_since = max(worker.first_seen, kept_since)
+    return Timeline(
+        spells=[s for s in spells if s.online_until is None or s.online_until > since],
+        lines=lines,
+        gaps=[gap for gap in gaps if gap.ended_at > since],
+        uptimes=_uptimes(spells, gaps, known_since, now),
+    )
+
+
+def _uptimes(
+    spells: Sequence[Spell], gaps: Sequence[Gap], known_since: int, now: int
+) -> dict[str, Uptime]:
+    return {
+        name: uptime(spells, gaps, since=max(known_since, now - length), now=now)
+        for name, length in WINDOWS.items()
+    }
 
 
 def as_read(spells: Iterable[Spell], *, last_seen: int, now: int) -> list[Spell]:

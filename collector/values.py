@@ -59,6 +59,8 @@ class Worker(NamedTuple):
     last_seen: int
     first_seen: int
     conflict_seen: int | None
+    # What the log said last: online, left or lost.
+    reported: str
 
 
 class Liveness(NamedTuple):

@@ -31,6 +31,19 @@ def liveness(worker: Worker, now: int) -> Liveness:
     return Liveness(worker.status, "alive")
 
 
+def announced(worker: Worker) -> Liveness:
+    """What the log says of it: what a snapshot must say that the log's next lines go on from.
+
+    A worker that is past its TTL reads as online here until its offline is logged. By the clock
+    it would be offline at once, and a beat that arrived in time but was committed after the
+    snapshot would change nothing, log nothing, and leave the follower with it for ever.
+    """
+    match worker.reported:
+        case "left" | "lost" as reason:
+            return Liveness("offline", reason)
+    return Liveness(worker.status, "alive")
+
+
 def project(worker: Worker, now: int, seen: Liveness | None = None) -> dict[str, Any]:
     """The roster's object for this worker, as a reader at `now` may see it."""
     status, reason = seen or liveness(worker, now)

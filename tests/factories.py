@@ -41,7 +41,7 @@ def beat(agent_id: str = "worker-1", *, seconds: float = 0, **fields: Any) -> Be
 def worker(**fields: Any) -> Worker:
     """A row as the store gives it back."""
     row = {name: value for name, value in beat()._asdict().items() if name != "tenant_id"}
-    row |= {"first_seen": at(0), "conflict_seen": None}
+    row |= {"first_seen": at(0), "conflict_seen": None, "reported": "online"}
     return Worker(**{**row, **fields})
 
 

@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from collector import events as feed
-from collector.values import SECOND
-from contract.worker import Worker
-from tests.factories import START, at
+from collector.values import SECOND, Beat, RosterQuery, Worker
+from contract import Worker as WireWorker
+from tests.factories import START, at, beat
 from tests.fleet import Fleet
 
 
@@ -68,7 +68,7 @@ async def test_a_stream_begins_with_a_snapshot_and_goes_on_with_changes(fleet: F
     assert snapshot["data"]["at"] == START / SECOND
     assert change["event"] == change["data"]["type"] == "worker.changed"
     assert change["id"] == change["data"]["cursor"]
-    assert Worker.model_validate(change["data"]["worker"], extra="forbid", strict=True)
+    assert WireWorker.model_validate(change["data"]["worker"], extra="forbid", strict=True)
     assert change["data"]["worker"]["status"] == "busy"
 
 
@@ -97,6 +97,31 @@ async def test_every_kind_of_event_is_told_in_order(fleet: Fleet) -> None:
     assert (left["worker"]["status"], left["worker"]["reason"]) == ("offline", "left")
     assert (lost["worker"]["status"], lost["worker"]["reason"]) == ("offline", "lost")
     assert (lost["at"], lost["reason"]) == (at(45) / SECOND, "lost")
+
+
+async def test_a_snapshot_says_what_the_log_will_go_on_from(fleet: Fleet) -> None:
+    """In time, but committed after the snapshot: such a beat logs nothing that would correct it."""
+    parts = fleet.app.state.parts
+    await fleet.beat("a")
+    fleet.clock.move(44.9)
+    in_time = fleet.clock.now()
+    fleet.clock.move(0.2)
+
+    async with following(fleet) as stream:
+        (shown,) = (await stream.next())["data"]["workers"]
+        (known,) = await fleet.store.roster("acme", RosterQuery(), now=fleet.clock.now())
+        late = beat(**{**_as_sent(known), "last_seen": in_time})
+        await fleet.store.commit([late], now=fleet.clock.now(), gone=parts.listener.gone())
+        await fleet.beat("b")
+        next_frame = await stream.next()
+
+    assert (shown["status"], shown["reason"]) == ("idle", "alive")
+    assert next_frame["data"]["worker"]["agent_id"] == "b"
+    assert {w["status"] for w in await fleet.roster()} == {"idle"}
+
+
+def _as_sent(worker: Worker) -> dict[str, Any]:
+    return {name: value for name, value in worker._asdict().items() if name in Beat._fields}
 
 
 async def test_a_beat_that_changes_nothing_sends_nothing(fleet: Fleet) -> None:

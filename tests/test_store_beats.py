@@ -51,8 +51,9 @@ async def test_every_field_of_a_beat_comes_back_as_it_was(store: Store) -> None:
     await commit(store, sent)
 
     found = await row(store, sent.agent_id)
-    assert found[:-2] == sent[1:]
+    assert found[: len(sent) - 1] == sent[1:]
     assert (found.first_seen, found.conflict_seen) == (sent.last_seen, None)
+    assert found.reported == "online"
 
 
 async def test_a_first_beat_is_logged_as_online_and_begins_a_spell(store: Store) -> None:

@@ -16,7 +16,7 @@ from collector.api import auth, queries
 from collector.api.parts import Parts
 from collector.events import Batch, Filter, Line, Lines, Snapshot, Vitals
 from collector.values import SECOND, Worker
-from collector.workers import project, project_vitals
+from collector.workers import announced, project, project_vitals
 
 # Streams end by themselves when the feed stops; the library would cut them in mid-sentence.
 AppStatus.enable_automatic_graceful_drain = False
@@ -131,7 +131,7 @@ def _snapshot_chunks(snapshot: Snapshot) -> Iterable[dict[str, Any]]:
             "type": "snapshot",
             "cursor": snapshot.cursor,
             "at": snapshot.at / SECOND,
-            "workers": [project(worker, snapshot.at) for worker in chunk],
+            "workers": [project(worker, snapshot.at, announced(worker)) for worker in chunk],
             "more": place < len(chunks),
         }
 

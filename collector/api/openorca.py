@@ -15,6 +15,7 @@ from collector.api.events import KEEPALIVE_SECONDS, SEND_SECONDS, frame
 from collector.api.parts import Parts
 from collector.events import Batch, Filter, Line, Lines, Snapshot
 from collector.values import RosterQuery, Worker
+from collector.workers import announced
 
 _CONNECTED = frame(None, {"type": "runtime.status", "status": openorca.CONNECTED})
 
@@ -89,7 +90,7 @@ class _Telling:
         return self._replace(workers, now)
 
     def _replace(self, found: list[Worker], now: int) -> bytes:
-        workers = openorca.roster(found, now)
+        workers = openorca.roster(found, now, see=lambda worker, _now: announced(worker))
         self._tally = openorca.Tally(workers)
         whole = openorca.snapshot(workers, self._tally, now)
         return frame(None, {"type": "snapshot.replace", "snapshot": whole})

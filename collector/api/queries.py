@@ -22,7 +22,7 @@ def single(
     given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in known:
-            taken = f"one of {', '.join(known)}" if known else "known here, as no parameter is"
+            taken = f"one of {', '.join(known)}" if known else "a parameter: this route has none"
             raise InvalidField.of(name[:MAX_TEXT], f"is not {taken}")
         if name in given and name != repeatable:
             raise InvalidField.of(name, "is given twice")
@@ -44,5 +44,5 @@ def number(given: dict[str, str], name: str, *, least: float, most: float, defau
         return default
     value = float(given[name]) if _DECIMAL.fullmatch(given[name]) else math.nan
     if not least <= value <= most:
-        raise InvalidField.of(name, f"must be a number from {least:g} to {most:g}")
+        raise InvalidField.of(name, f"must be a number from {least:g} to {most:.15g}")
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import to_json
@@ -12,61 +11,35 @@ from starlette.responses import Response
 from collector.api import auth, gaps
 from collector.api.parts import Parts
 from collector.api.workers import agent_id_of, found
-from collector.timeline import WINDOWS, Uptime, as_read, uptime
-from collector.values import SECOND, Event, Gap, Spell
+from collector.timeline import Uptime, read
+from collector.values import SECOND, Event, Spell
 from collector.workers import project_line, seconds
 
 DEFAULT_SECONDS = 7 * 24 * 3600
-# The newest ones; a worker that changes every second has 86,400 a day.
-MAX_TRANSITIONS = 1000
 
 
 async def timeline(request: Request) -> Response:
-    """`GET /v1/agents/{agent_id}/timeline`: what was, since a time; uptime for its own windows."""
+    """`GET /v1/agents/{agent_id}/timeline`: what was, since a time; uptime of a day and a week."""
     parts = Parts.of(request)
-    tenant_id = (await auth.require(parts, request.headers.raw, "read")).tenant_id
+    principal = await auth.require(parts, request.headers.raw, "read")
     agent_id, now = agent_id_of(request), parts.clock.now()
     since = gaps.since(request, now, default_seconds=DEFAULT_SECONDS)
-    # The row first: what is read later is only newer than its last_seen.
-    worker = found(await parts.store.worker(tenant_id, agent_id))
-    reach = min(since, now - max(WINDOWS.values()))
-    recorded = await parts.store.spells(tenant_id, agent_id, since=reach)
-    unheard = await parts.store.gaps(since=reach)
-    lines = await parts.store.worker_events(tenant_id, agent_id, since=since, limit=MAX_TRANSITIONS)
-    spells = as_read(recorded, last_seen=worker.last_seen, now=now)
-    known_since = max(worker.first_seen, parts.retention.spells_since())
+    kept_since = parts.retention.spells_since()
+    history = found(
+        await read(
+            parts.store, principal.tenant_id, agent_id, since=since, kept_since=kept_since, now=now
+        )
+    )
     body = {
         "agent_id": agent_id,
         "since": since / SECOND,
         "server_time": now / SECOND,
-        "spells": [_spell(spell) for spell in spells if _reaches_past(since, spell)],
-        "transitions": [_transition(line) for line in lines],
-        "gaps": [gaps.project(gap) for gap in unheard if gap.ended_at > since],
-        "uptime": _uptimes(spells, unheard, known_since, now),
+        "spells": [_spell(spell) for spell in history.spells],
+        "transitions": [_transition(line) for line in history.lines],
+        "gaps": [gaps.project(gap) for gap in history.gaps],
+        "uptime": {name: _uptime(window) for name, window in history.uptimes.items()},
     }
     return Response(to_json(body), media_type="application/json")
-
-
-def _uptimes(
-    spells: Sequence[Spell], unheard: Sequence[Gap], known_since: int, now: int
-) -> dict[str, Any]:
-    return {
-        name: _window(uptime(spells, unheard, since=max(known_since, now - length), now=now))
-        for name, length in WINDOWS.items()
-    }
-
-
-def _window(result: Uptime) -> dict[str, Any]:
-    return {
-        "online_seconds": result.online / SECOND,
-        "counted_seconds": result.counted / SECOND,
-        "gap_seconds": result.gap / SECOND,
-        "ratio": result.ratio,
-    }
-
-
-def _reaches_past(since: int, spell: Spell) -> bool:
-    return spell.online_until is None or spell.online_until > since
 
 
 def _spell(spell: Spell) -> dict[str, Any]:
@@ -78,9 +51,19 @@ def _spell(spell: Spell) -> dict[str, Any]:
 
 
 def _transition(line: Event) -> dict[str, Any]:
+    """As the feed tells it, without the cursor."""
     return {
         "type": f"worker.{line.type}",
         "at": seconds(line.at),
         "reason": line.reason,
         "worker": project_line(line),
+    }
+
+
+def _uptime(window: Uptime) -> dict[str, Any]:
+    return {
+        "online_seconds": window.online / SECOND,
+        "counted_seconds": window.counted / SECOND,
+        "gap_seconds": window.gap / SECOND,
+        "ratio": window.ratio,
     }

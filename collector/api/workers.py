@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
 from urllib.parse import unquote
 
 from pydantic_core import to_json
@@ -14,10 +15,13 @@ from collector.api import auth, rosters
 from collector.api.bodies import parse, read_body
 from collector.api.parts import Parts
 from collector.errors import CollectorError, NotFound
-from collector.values import SECOND, Beat, Gap, Worker
+from collector.values import SECOND, Beat, Gap
 from collector.workers import microseconds, project
 from contract.vocabulary import BEAT_SECONDS
 from contract.worker import Heartbeat
+
+UNKNOWN = "There is no worker with this agent_id."
+T = TypeVar("T")
 
 
 class HeartbeatEndpoint:
@@ -70,15 +74,15 @@ class WorkerEndpoint(HTTPEndpoint):
         principal = await auth.require(parts, request.headers.raw, "admin")
         agent_id, now = agent_id_of(request), parts.clock.now()
         if not await parts.store.remove(principal.tenant_id, agent_id, now=now):
-            raise NotFound("There is no worker with this agent_id.")
+            raise NotFound(UNKNOWN)
         return Response(status_code=204)
 
 
-def found(worker: Worker | None) -> Worker:
-    """The worker that was asked for, which another tenant's never is."""
-    if worker is None:
-        raise NotFound("There is no worker with this agent_id.")
-    return worker
+def found(answer: T | None) -> T:
+    """What the store has of the worker that was asked for; another tenant's is never found."""
+    if answer is None:
+        raise NotFound(UNKNOWN)
+    return answer
 
 
 def agent_id_of(request: Request) -> str:
@@ -88,7 +92,7 @@ def agent_id_of(request: Request) -> str:
     except UnicodeDecodeError:
         agent_id = "\0"
     if "\0" in agent_id:
-        raise NotFound("There is no worker with this agent_id.")
+        raise NotFound(UNKNOWN)
     return agent_id
 
 
