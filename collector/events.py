@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from collector.clock import Clock
-from collector.errors import Overloaded, StoreError, TooManySubscribers
+from collector.errors import Overloaded, StoreError, TooManySubscribers, Unauthenticated
 from collector.store.protocol import Store
 from collector.values import SECOND, Event, Position, Principal, RosterQuery, Worker
 from collector.workers import project_line, seconds
@@ -126,6 +126,8 @@ class Feed:
         self._limit = limit
         self._channels: dict[str, Channel] = {}
         self._stopping = False
+        # Ids of eight characters: a million revocations in one process's life would be 100 MB.
+        self._revoked: set[str] = set()
         store.on_change(self.wake)
 
     @property
@@ -159,7 +161,8 @@ class Feed:
         self._end(lambda _follower: True)
 
     def end_keys(self, key_ids: frozenset[str]) -> None:
-        """End the streams that these keys opened."""
+        """End the streams that these keys opened, and let them open no more."""
+        self._revoked |= key_ids
         self._end(lambda follower: follower.key_id in key_ids)
 
     def _end(self, is_meant: Callable[[Follower], bool]) -> None:
@@ -169,19 +172,37 @@ class Feed:
                     follower.end()
 
     async def subscribe(
-        self, principal: Principal, cursor: str | None, wanted: Filter, *, vitals: bool = True
+        self,
+        principal: Principal,
+        cursor: str | None,
+        wanted: Filter,
+        *,
+        vitals: bool = True,
+        wait: float | None = None,
     ) -> Subscription:
-        """Make sure that this caller can follow from that cursor; nothing is held yet."""
+        """Begin to follow from that cursor; the caller iterates the batches to the end.
+
+        With `wait` the batches end when there is nothing to tell after that many seconds.
+        """
+        until = None if wait is None else asyncio.get_running_loop().time() + wait
+        position = await self._store.position(principal.tenant_id)
+        # After the read, and with nothing awaited from here on: nobody slips past a limit, a
+        # stop or a revocation that came meanwhile.
+        self._admit(principal)
+        follower = Follower(principal.key_id, wanted, with_vitals=vitals, until=until)
+        channel = self._join(principal.tenant_id, position, follower)
+        return Subscription(self, channel, position, follower, cursor)
+
+    def _admit(self, principal: Principal) -> None:
         if self._stopping:
             raise Overloaded("The collector is stopping.")
+        if principal.key_id in self._revoked:
+            raise Unauthenticated("The key is revoked.")
         channel = self._channels.get(principal.tenant_id)
         if channel is not None and len(channel.followers) >= self._limit:
             raise TooManySubscribers(f"This tenant has {self._limit} subscribers already.")
-        position = await self._store.position(principal.tenant_id)
-        follower = Follower(principal.key_id, wanted, with_vitals=vitals)
-        return Subscription(self, principal.tenant_id, position, follower, cursor)
 
-    def join(self, tenant_id: str, position: Position, follower: Follower) -> Channel:
+    def _join(self, tenant_id: str, position: Position, follower: Follower) -> Channel:
         channel = self._channels.get(tenant_id)
         if channel is None:
             channel = Channel(self._store, self._clock, tenant_id, position)
@@ -198,10 +219,10 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A caller's right to follow its tenant's log from somewhere."""
+    """A caller that follows its tenant's log from somewhere, until its batches end."""
 
     feed: Feed
-    tenant_id: str
+    channel: Channel
     position: Position
     follower: Follower
     cursor: str | None
@@ -211,14 +232,14 @@ class Subscription:
         n = max(self.position.head - lines, self.position.floor - 1)
         return replace(self, cursor=f"{self.position.epoch}.{n}")
 
-    async def batches(self) -> AsyncIterator[Batch]:
+    async def batches(self) -> AsyncGenerator[Batch]:
         """What to send, until the caller, its key or the collector goes."""
-        channel = self.feed.join(self.tenant_id, self.position, self.follower)
+        after = resumed(self.cursor, self.position)
         try:
-            async for batch in self.follower.batches(channel, resumed(self.cursor, self.position)):
+            async for batch in self.follower.batches(self.channel, after):
                 yield batch
         finally:
-            self.feed.leave(channel, self.follower)
+            self.feed.leave(self.channel, self.follower)
 
 
 def resumed(cursor: str | None, position: Position) -> int | None:
@@ -304,7 +325,10 @@ class Channel:
 class Follower:
     """One subscriber: how far it has come, and whether it may go on."""
 
-    def __init__(self, key_id: str, wanted: Filter, *, with_vitals: bool) -> None:
+    def __init__(
+        self, key_id: str, wanted: Filter, *, with_vitals: bool, until: float | None
+    ) -> None:
+        self._until = until
         self.key_id = key_id
         self.with_vitals = with_vitals
         self.woken = asyncio.Event()
@@ -333,8 +357,17 @@ class Follower:
             elif self.with_vitals and channel.vitals is not None and channel.vitals is not seen:
                 seen = channel.vitals
                 yield self._wanted.of(seen)
-            else:
+            elif not await self._woken_in_time():
+                return
+
+    async def _woken_in_time(self) -> bool:
+        """Wait for news; only waiting has an end, what is there to be read is always read."""
+        try:
+            async with asyncio.timeout_at(self._until):
                 await self.woken.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _log_after(self, n: int, channel: Channel) -> AsyncIterator[list[Line]]:
         """The way from an older cursor up to the ring, page by page from the store."""

@@ -18,6 +18,8 @@ RUNTIME: Final = "worker-presence"
 CONNECTED: Final = "connected"
 STATUSES: Final = {"busy": "active", "idle": "idle", "offline": "offline"}
 UNKNOWN: Final = "unknown"
+# The only ones that the console draws; a worker of any other project is shown in the first.
+DOMAINS: Final = ("communications", "productivity", "research", "development", "automation")
 # A fifth of what the console shows as a full load.
 ACTIVITY_PER_SESSION: Final = 20
 
@@ -121,7 +123,7 @@ def node(worker: dict[str, Any], at: float) -> dict[str, Any]:
         "machineId": _host(worker),
         "machineName": _host(worker),
         "status": STATUSES[worker["status"]],
-        "domain": worker["project"] or worker["agent_name"],
+        "domain": worker["project"] if worker["project"] in DOMAINS else DOMAINS[0],
         "integrations": [],
         "currentTaskId": None,
         "currentAction": _action(worker),

@@ -73,7 +73,8 @@ def project(worker: Worker, now: int, seen: Liveness | None = None) -> dict[str,
 
 def project_line(event: Event) -> dict[str, Any]:
     """The worker of a log line, as it was when that was so."""
-    worker = Worker(**{field: event.worker[field] for field in Worker._fields})  # type: ignore[arg-type]
+    # A line from before a field was there has none of it.
+    worker = Worker(**{field: event.worker.get(field) for field in Worker._fields})  # type: ignore[arg-type]
     seen = Liveness("offline", "lost") if event.type == "offline" else None
     return project(worker, event.at, seen)
 

@@ -39,8 +39,20 @@ def _number_or_none(value: Any) -> float | None:
 
 
 Text = Annotated[str, StringConstraints(strict=True, max_length=MAX_TEXT, pattern=TEXT_PATTERN)]
+
+
+def _addressable(value: str) -> str:
+    """A path segment of dots means another path to every client."""
+    if value in (".", ".."):
+        raise ValueError("must not be . or ..")
+    return value
+
+
 Name = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=MAX_TEXT, pattern=TEXT_PATTERN)
+]
+AgentId = Annotated[
+    Name, AfterValidator(_addressable), Field(json_schema_extra={"not": {"enum": [".", ".."]}})
 ]
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER), BeforeValidator(_whole)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_TIME_SECONDS, allow_inf_nan=False)]
@@ -52,7 +64,7 @@ class Heartbeat(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    agent_id: Name = Field(description="The worker's identity within its tenant.")
+    agent_id: AgentId = Field(description="The worker's identity within its tenant.")
     agent_name: Name = Field(description="The kind of worker; groups, never identifies.")
     status: Status = Field(description="What it does now; `offline` is a leave.")
     active_sessions: Count | None = Field(None, description="Sessions in hand; absent means 0.")

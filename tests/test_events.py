@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from collector import events as feed
+from collector.errors import Unauthenticated
 from collector.values import SECOND, Beat, RosterQuery, Worker
 from contract import Worker as WireWorker
 from tests.factories import START, at, beat
@@ -347,6 +348,50 @@ async def test_streams_of_one_tenant_are_bounded(fleet: Fleet) -> None:
             assert (await other.next())["event"] == "snapshot"
 
 
+async def test_twenty_at_once_do_not_slip_past_the_bound(fleet: Fleet) -> None:
+    parts = fleet.app.state.parts
+    parts.feed._limit = 5
+    principal = await parts.keyring.identify(await fleet.key())
+
+    attempts = await asyncio.gather(
+        *(parts.feed.subscribe(principal, None, feed.Filter()) for _ in range(20)),
+        return_exceptions=True,
+    )
+
+    assert sum(isinstance(attempt, feed.Subscription) for attempt in attempts) == 5
+    assert parts.feed.followers == 5
+
+
+async def test_a_key_revoked_while_its_stream_begins_gets_none(fleet: Fleet) -> None:
+    parts = fleet.app.state.parts
+    key = await fleet.key()
+    principal = await parts.keyring.identify(key)
+    await fleet.store.revoke_key(principal.key_id, now=0)
+    await parts.keyring.refresh()
+
+    with pytest.raises(Unauthenticated):
+        await parts.feed.subscribe(principal, None, feed.Filter())
+
+
+async def test_a_stream_that_begins_as_the_collector_stops_ends_at_once(fleet: Fleet) -> None:
+    parts = fleet.app.state.parts
+    principal = await parts.keyring.identify(await fleet.key())
+    subscription = await parts.feed.subscribe(principal, None, feed.Filter())
+
+    parts.feed.stop()
+
+    async with asyncio.timeout(10):
+        assert [batch async for batch in subscription.batches()] == []
+
+
+@pytest.mark.parametrize("path", ["/events", "/openorca/events"])
+async def test_asking_for_a_streams_head_follows_nothing(fleet: Fleet, path: str) -> None:
+    answer = await fleet.http.head(path, headers=await fleet.headers())
+
+    assert answer.status_code == 200
+    assert fleet.app.state.parts.feed.followers == 0
+
+
 async def test_a_follower_that_is_gone_is_noticed(fleet: Fleet) -> None:
     async with following(fleet) as stream:
         await stream.next()
@@ -368,6 +413,34 @@ async def test_a_long_poll_gives_a_snapshot_and_then_what_came_after(fleet: Flee
     assert [event["type"] for event in first["events"]] == ["snapshot"]
     assert [event["worker"]["agent_id"] for event in second["events"]] == ["b"]
     assert second["cursor"] == second["events"][-1]["cursor"]
+
+
+async def test_a_long_poll_reads_what_is_there_however_long_that_takes(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursor = (await fleet.get("/v1/events")).json()["cursor"]
+    await fleet.beat("a")
+    honest = type(fleet.store).events
+
+    async def slow(*args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0.2)  # longer than the poll wants to wait
+        return await honest(*args, **kwargs)
+
+    monkeypatch.setattr(type(fleet.store), "events", slow)
+    answer = (await fleet.get("/v1/events", after=cursor)).json()
+
+    assert [event["worker"]["agent_id"] for event in answer["events"]] == ["a"]
+
+
+async def test_a_long_poll_that_is_cut_short_keeps_its_cursor(fleet: Fleet) -> None:
+    cursor = (await fleet.get("/v1/events")).json()["cursor"]
+    waiting = asyncio.create_task(fleet.get("/v1/events", after=cursor, wait=30))
+    while not fleet.app.state.parts.feed.followers:
+        await asyncio.sleep(0.01)
+
+    fleet.app.state.parts.feed.stop()
+
+    assert (await waiting).json() == {"events": [], "cursor": cursor}
 
 
 async def test_a_long_poll_without_news_keeps_its_cursor(fleet: Fleet) -> None:
@@ -401,6 +474,7 @@ async def test_a_wrong_query_is_refused_by_its_parameter(
 async def test_following_needs_the_scope_read(fleet: Fleet, path: str) -> None:
     key = await fleet.key("acme", ["ingest", "admin"])
 
-    answer = await fleet.http.get(path, headers={"Authorization": f"Bearer {key}"})
+    async with asyncio.timeout(10):
+        answer = await fleet.http.get(path, headers={"Authorization": f"Bearer {key}"})
 
     assert (answer.status_code, answer.json()["code"]) == (403, "missing_scope")

@@ -32,6 +32,7 @@ FLOORS = {
     "collector.api": 4,
     "collector.app": 5,
     "collector.cli": 6,
+    "collector.__main__": 7,
 }
 # Rooms whose files may see one another; elsewhere on one floor, neither sees the other.
 ROOMS = ("collector.store", "collector.api", "collector.cli", "contract")

@@ -190,6 +190,7 @@ WRONG: dict[str, tuple[bytes | dict[str, Any], int, str | None]] = {
     "null status": (body(status=None), 422, "status"),
     "purple": (body(status="purple"), 422, "status"),
     "empty agent_id": (body(""), 422, "agent_id"),
+    "an agent_id without an address": (body(".."), 422, "agent_id"),
     "a number for a name": (body(agent_name=5), 422, "agent_name"),
     "-4 sessions": (body(active_sessions=-4), 422, "active_sessions"),
     "2**63 sessions": (body(active_sessions=2**63), 422, "active_sessions"),

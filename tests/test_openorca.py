@@ -216,7 +216,7 @@ async def test_a_node_is_the_workers_own(fleet: Fleet) -> None:
         "machineId": "host-1",
         "machineName": "host-1",
         "status": "active",
-        "domain": "lobby",
+        "domain": "communications",
         "integrations": [],
         "currentTaskId": None,
         "currentAction": "busy, 2 sessions",
@@ -252,7 +252,7 @@ async def test_a_worker_that_says_next_to_nothing_has_every_field(fleet: Fleet) 
 
     told = await snapshot(fleet)
 
-    assert {agent["domain"] for agent in told["agents"]} == {"reception"}
+    assert {agent["domain"] for agent in told["agents"]} == {"communications"}
     assert {agent["machineId"] for agent in told["agents"]} == {"unknown"}
     assert {(agent["memoryUsage"], agent["uptime"]) for agent in told["agents"]} == {(0, "")}
     assert told["fleetHealth"]["tasksInProgress"] == 2**64 - 2
@@ -303,6 +303,24 @@ async def test_a_stream_begins_with_the_snapshot_that_the_other_door_gives(fleet
 
     async with console(fleet) as stream:
         assert await stream.begin() == await snapshot(fleet)
+
+
+async def test_a_stream_goes_on_from_what_the_log_said_last(fleet: Fleet) -> None:
+    await fleet.beat("w-1")
+    fleet.clock.move(45.000001)
+    assert (await snapshot(fleet))["agents"][0]["status"] == "offline"
+
+    async with console(fleet) as stream:
+        begun = await stream.begin()
+        # The collector did not listen either: the silence counts only from here on.
+        await fall_silent(fleet)
+        await fall_silent(fleet)
+        gone, health = await stream.change()
+
+    assert begun["agents"][0]["status"] == "idle"
+    assert figures(begun["fleetHealth"]) == (1, 0, 0, 0, "healthy")
+    assert gone["currentAction"] == "offline, lost"
+    assert figures(health) == (1, 0, 1, 0, "critical")
 
 
 async def test_a_worker_appears_works_goes_silent_and_returns(fleet: Fleet) -> None:
@@ -436,8 +454,10 @@ async def test_another_tenants_workers_never_reach_a_console(fleet: Fleet) -> No
 async def test_the_console_needs_the_scope_read(fleet: Fleet, path: str) -> None:
     key = await fleet.key("acme", ["ingest", "admin"])
 
-    refused = await fleet.http.get(path, headers={"Authorization": f"Bearer {key}"})
-    unknown = await fleet.http.get(path)
+    # A stream that opens would never end.
+    async with asyncio.timeout(10):
+        refused = await fleet.http.get(path, headers={"Authorization": f"Bearer {key}"})
+        unknown = await fleet.http.get(path)
 
     assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
     assert (unknown.status_code, unknown.json()["code"]) == (401, "unauthenticated")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from collector import retention
-from collector.errors import StoreUnavailable
+from collector.errors import InvalidField, StoreUnavailable
 from collector.retention import Retention
 from collector.settings import Settings
 from collector.store.protocol import Store
@@ -113,6 +113,24 @@ async def test_everything_goes_however_many_batches_it_takes(
     assert [await store.spells("acme", name, since=0) for name in names] == [[]] * 7
 
 
+async def test_a_log_that_does_not_get_shorter_leaves_the_rest_its_turn(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "BATCH", 1)
+    monkeypatch.setattr(retention, "MAX_BATCHES", 2)
+    await commit(store, beat("a"), beat("a", seconds=1, status="offline"))
+    await commit(store, *(beat(f"w{n}", seconds=2) for n in range(3)))
+    clock.move(100 * DAY_SECONDS)
+    keep = keeping(store, clock, forget_after_days=1000)
+
+    assert await keep.tick() is True
+    assert await store.spells("acme", "a", since=0) == []
+    assert await numbers(store) == [3, 4, 5]
+    assert await keep.tick() is True
+    assert await keep.tick() is False
+    assert await numbers(store) == []
+
+
 async def test_with_nothing_old_nothing_goes(store: Store, clock: TestClock) -> None:
     await commit(store, beat("a"), beat("a", seconds=1, status="offline"), beat("b"))
     clock.move(DAY_SECONDS)
@@ -122,6 +140,14 @@ async def test_with_nothing_old_nothing_goes(store: Store, clock: TestClock) -> 
     assert await ids(store) == ["a", "b"]
     assert await numbers(store) == [1, 2, 3]
     assert len(await store.spells("acme", "a", since=0)) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["forget_after_days", "events_keep_days", "events_keep", "spells_keep_days"]
+)
+def test_less_than_1_of_anything_is_not_a_setting(name: str) -> None:
+    with pytest.raises(InvalidField, match=f"COLLECTOR_{name.upper()}"):
+        Settings.from_environment({f"COLLECTOR_{name.upper()}": "0"})
 
 
 async def test_settings_of_a_million_years_keep_everything(store: Store, clock: TestClock) -> None:
@@ -170,10 +196,10 @@ async def test_a_store_that_does_not_answer_is_asked_again(
     turns = iter([StoreUnavailable("restarting")])
     tick = keep.tick
 
-    async def fail_once() -> None:
+    async def fail_once() -> bool:
         if error := next(turns, None):
             raise error
-        await tick()
+        return await tick()
 
     monkeypatch.setattr(keep, "tick", fail_once)
     following = asyncio.create_task(keep.follow())

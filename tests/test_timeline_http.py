@@ -7,10 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
+from collector.store.protocol import Store
 from collector.values import SECOND
 from contract.worker import Roster, Worker
 from tests.factories import at
-from tests.fleet import Fleet
+from tests.fleet import Fleet, TestClock
 
 DAY_SECONDS = 86_400
 
@@ -192,15 +193,14 @@ async def test_what_was_before_a_removal_is_told_but_not_counted(fleet: Fleet) -
     assert told["uptime"] == windows(10, 10)
 
 
-async def test_time_whose_spells_are_pruned_is_not_counted(fleet: Fleet) -> None:
-    settings = fleet.app.state.parts.retention._settings
-    object.__setattr__(settings, "spells_keep_days", 1)
-    await fleet.beat()
-    fleet.clock.move(3 * DAY_SECONDS)
-    await fleet.beat()
+async def test_time_whose_spells_are_pruned_is_not_counted(store: Store, clock: TestClock) -> None:
+    async with Fleet.over(store, clock, spells_keep_days=1) as fleet:
+        await fleet.beat()
+        clock.move(3 * DAY_SECONDS)
 
-    uptime = (await timeline(fleet))["uptime"]
+        uptime = (await timeline(fleet))["uptime"]
 
+    assert uptime["7d"] == uptime["24h"]
     assert uptime["7d"]["counted_seconds"] == DAY_SECONDS
 
 

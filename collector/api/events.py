@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from typing import Any
 
 from pydantic_core import to_json
@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from collector.api import auth, queries
 from collector.api.parts import Parts
-from collector.events import Batch, Filter, Line, Lines, Snapshot, Vitals
+from collector.events import Batch, Filter, Line, Lines, Snapshot, Subscription, Vitals
 from collector.values import SECOND, Worker
 from collector.workers import announced, project, project_vitals
 
@@ -36,13 +36,10 @@ async def stream(request: Request) -> Response:
     principal = await auth.require(parts, request.headers.raw, "read")
     given = queries.single(request, (*FILTERS, "after"))
     cursor = request.headers.get("last-event-id") or given.get("after")
+    if request.method == "HEAD":
+        return streamed(nothing())
     subscription = await parts.feed.subscribe(principal, cursor, _filter(given))
-    return EventSourceResponse(
-        _frames(subscription.batches()),
-        ping=KEEPALIVE_SECONDS,
-        send_timeout=SEND_SECONDS,
-        sep="\n",
-    )
+    return streamed(_frames(subscription.batches()))
 
 
 async def poll(request: Request) -> Response:
@@ -53,29 +50,37 @@ async def poll(request: Request) -> Response:
     wait = queries.number(given, "wait", least=0, most=MAX_WAIT_SECONDS, default=0)
     last = int(queries.number(given, "last", least=0, most=MAX_LAST, default=0))
     subscription = await parts.feed.subscribe(
-        principal, given.get("after"), _filter(given), vitals=False
+        principal, given.get("after"), _filter(given), vitals=False, wait=wait
     )
     if "last" in given:
         subscription = subscription.rewound(last)
-    batch = await _first(subscription.batches(), wait)
-    position = subscription.position
-    cursor = batch.cursor if batch else f"{position.epoch}.{position.head}"
+    batch, cursor = await _first(subscription)
     return Response(
         to_json({"events": list(_bodies(batch)), "cursor": cursor}), media_type="application/json"
     )
 
 
-async def _first(batches: AsyncIterator[Batch], wait: float) -> Snapshot | Lines | None:
-    """The first batch with anything in it, or None if there is none in time."""
-    try:
-        # Even with no wait, what is there already is read.
-        async with asyncio.timeout(max(wait, 0.05)):
-            async for batch in batches:
-                if isinstance(batch, Snapshot) or (isinstance(batch, Lines) and batch.lines):
-                    return batch
-    except TimeoutError:
-        pass
-    return None
+def streamed(frames: AsyncIterator[bytes]) -> Response:
+    """An endless answer of frames that are encoded already."""
+    return EventSourceResponse(frames, ping=KEEPALIVE_SECONDS, send_timeout=SEND_SECONDS, sep="\n")
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    """For a HEAD, which is answered without following anything."""
+    return
+    yield b""
+
+
+async def _first(subscription: Subscription) -> tuple[Snapshot | Lines | None, str | None]:
+    """The first batch with anything in it, and the cursor to go on from, whatever came of it."""
+    cursor = subscription.cursor
+    async with aclosing(subscription.batches()) as batches:
+        async for batch in batches:
+            assert not isinstance(batch, Vitals)
+            cursor = batch.cursor
+            if isinstance(batch, Snapshot) or batch.lines:
+                return batch, cursor
+    return None, cursor
 
 
 def _bodies(batch: Snapshot | Lines | None) -> Iterable[dict[str, Any]]:

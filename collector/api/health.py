@@ -17,7 +17,18 @@ from contract.vocabulary import BEAT_SECONDS, CONTRACT_VERSION, STATUSES, TTL_SE
 
 STORE_SECONDS = 3
 # Extended parts of the contract that this server keeps; conformance reads them.
-CAPABILITIES = ("conflict", "filters", "leave", "paging")
+CAPABILITIES = (
+    "conflict",
+    "events",
+    "filters",
+    "gaps",
+    "leave",
+    "openorca",
+    "paging",
+    "removal",
+    "summary",
+    "timeline",
+)
 
 
 async def healthz(_request: Request) -> Response:

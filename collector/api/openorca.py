@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from pydantic_core import to_json
-from sse_starlette import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from collector import __version__, openorca
 from collector.api import auth
-from collector.api.events import KEEPALIVE_SECONDS, SEND_SECONDS, frame
+from collector.api.events import frame, nothing, streamed
 from collector.api.parts import Parts
 from collector.events import Batch, Filter, Line, Lines, Snapshot
 from collector.values import RosterQuery, Worker
@@ -43,13 +42,10 @@ async def stream(request: Request) -> Response:
     """
     parts = Parts.of(request)
     principal = await auth.require(parts, request.headers.raw, "read")
+    if request.method == "HEAD":
+        return streamed(nothing())
     subscription = await parts.feed.subscribe(principal, None, Filter(), vitals=False)
-    return EventSourceResponse(
-        _Telling(parts, principal.tenant_id).frames(subscription.batches()),
-        ping=KEEPALIVE_SECONDS,
-        send_timeout=SEND_SECONDS,
-        sep="\n",
-    )
+    return streamed(_Telling(parts, principal.tenant_id).frames(subscription.batches()))
 
 
 class _Telling:

@@ -118,6 +118,8 @@ spells = Table(
     PrimaryKeyConstraint("tenant_id", "agent_id", "online_from", name="spells_pkey"),
 )
 
+Index("spells_by_end", spells.c.online_until)
+
 collectors = Table(
     "collectors",
     metadata,

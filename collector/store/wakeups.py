@@ -33,16 +33,18 @@ class Wakeups:
         self._tell = tell
         self._changed: set[str] = set()
         self._to_say = asyncio.Event()
+        self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
         self._task = asyncio.create_task(self._run(), name="wakeups")
 
     async def close(self) -> None:
+        """End in order: a connection that is cancelled while it is made complains afterwards."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            self._closing.set()
+            self._to_say.set()
+            await self._task
         self._task = None
 
     def say(self, tenants: frozenset[str]) -> None:
@@ -52,13 +54,14 @@ class Wakeups:
             self._to_say.set()
 
     async def _run(self) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 await self._converse()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 _log.warning("wake-ups are off, polling goes on: %s", error)
                 self._changed.clear()
-            await asyncio.sleep(RECONNECT_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), RECONNECT_SECONDS)
 
     async def _converse(self) -> None:
         connection = await asyncpg.connect(self._url, timeout=5)
@@ -69,14 +72,18 @@ class Wakeups:
             )
             # A lost connection ends the wait like something to say does; saying then fails.
             connection.add_termination_listener(lambda _connection: self._to_say.set())
-            while True:
-                await self._to_say.wait()
-                self._to_say.clear()
-                tenants, self._changed = self._changed, set()
-                await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, _payload(tenants))
+            while not self._closing.is_set():
+                await self._say(connection)
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             connection.terminate()
+
+    async def _say(self, connection: asyncpg.Connection) -> None:
+        await self._to_say.wait()
+        self._to_say.clear()
+        tenants, self._changed = self._changed, set()
+        if not self._closing.is_set():
+            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, _payload(tenants))
 
     def _hear(self, payload: str) -> None:
         self._tell(frozenset(json.loads(payload)))

@@ -86,6 +86,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("tenant_id", "agent_id", "online_from", name="spells_pkey"),
     )
+    op.create_index("spells_by_end", "spells", ["online_until"])
     op.create_table(
         "collectors",
         sa.Column("collector_id", Name, nullable=False),
