@@ -6,12 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 from collector.errors import StoreError
 from collector.values import SECOND
 
 ANCHOR_EVERY_SECONDS = 10
+MAX_ROUND_TRIP = SECOND // 4
 _log = logging.getLogger(__name__)
 
 # Past this, stamps of this process and the wall clock tell different stories.
@@ -49,23 +51,38 @@ class SystemClock:
         self._offset = reading - time.monotonic_ns() // 1000
 
 
-async def anchor_to(read: Callable[[], Awaitable[int | None]], clock: Clock) -> None:
-    """Take the store's clock for ours, where it has one: all nodes then share one timeline."""
+async def anchor_to(
+    read: Callable[[], Awaitable[int | None]], clock: Clock, *, within: int | None = None
+) -> None:
+    """Take the store's clock for ours, where it has one: all nodes then share one timeline.
+
+    The reading was made somewhere within the round trip; half of it is the best guess. One that
+    took longer than `within`, for the wait for a connection say, would only make it worse.
+    """
     asked = time.monotonic_ns()
     reading = await read()
-    if reading is not None:
-        # The reading was made somewhere within the round trip: half of it is the best guess.
-        clock.anchor(reading + (time.monotonic_ns() - asked) // 2000)
+    took = (time.monotonic_ns() - asked) // 1000
+    if reading is not None and (within is None or took <= within):
+        clock.anchor(reading + took // 2)
 
 
 async def stay_anchored(read: Callable[[], Awaitable[int | None]], clock: Clock) -> None:
     """Anchor again every 10 s, for ever; a store that does not answer leaves the clock running."""
+    again = partial(anchor_to, read, clock, within=MAX_ROUND_TRIP)
+    await every(ANCHOR_EVERY_SECONDS, again, "the store's clock was not read")
+
+
+async def every(seconds: float, work: Callable[[], Awaitable[None]], failure: str) -> None:
+    """Do the work every so many seconds, for ever; a store that fails costs it one turn."""
     while True:
-        await asyncio.sleep(ANCHOR_EVERY_SECONDS)
+        await asyncio.sleep(seconds)
         try:
-            await anchor_to(read, clock)
+            await work()
         except StoreError as error:
-            _log.warning("the store's clock was not read: %s", error)
+            _log.warning("%s: %s", failure, error)
+        except Exception:
+            # A defect must not end a loop that nobody would miss before it is needed.
+            _log.exception(failure)
 
 
 def _wall() -> int:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from collector.clock import Clock
+from collector.clock import Clock, every
 from collector.errors import Overloaded, StoreError, TooManySubscribers, Unauthenticated
 from collector.store.protocol import Store
 from collector.values import SECOND, Event, Position, Principal, RosterQuery, Worker
@@ -25,6 +25,7 @@ RING = 2048
 PAGE = 500
 POLL_SECONDS = 1.0
 VITALS_EVERY = 5 * SECOND
+VITALS_OVERLAP = 2 * SECOND
 _log = logging.getLogger(__name__)
 
 
@@ -142,9 +143,7 @@ class Feed:
 
     async def follow(self) -> None:
         """Look once a second whether a wake-up was missed."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            await _or_later(self.poll())
+        await every(POLL_SECONDS, self.poll, "the logs' heads were not read")
 
     async def poll(self) -> None:
         if self._channels:
@@ -212,9 +211,9 @@ class Feed:
 
     def leave(self, channel: Channel, follower: Follower) -> None:
         channel.followers.discard(follower)
-        if not channel.followers:
+        if not channel.followers and self._channels.get(channel.tenant_id) is channel:
             channel.close()
-            self._channels.pop(channel.tenant_id, None)
+            del self._channels[channel.tenant_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +235,14 @@ class Subscription:
         """What to send, until the caller, its key or the collector goes."""
         after = resumed(self.cursor, self.position)
         try:
-            async for batch in self.follower.batches(self.channel, after):
+            async for batch in self.follower.batches(self.channel, after, self.position.head):
                 yield batch
         finally:
-            self.feed.leave(self.channel, self.follower)
+            self.close()
+
+    def close(self) -> None:
+        """Follow no longer; also for batches that nobody began to iterate. Twice does no harm."""
+        self.feed.leave(self.channel, self.follower)
 
 
 def resumed(cursor: str | None, position: Position) -> int | None:
@@ -267,7 +270,9 @@ class Channel:
         self._ring: deque[Line] = deque(maxlen=RING)
         self._tasks = [
             asyncio.create_task(self._read_on()),
-            asyncio.create_task(self._take_vitals()),
+            asyncio.create_task(
+                every(VITALS_EVERY / SECOND, self.take_vitals, "vitals were not read")
+            ),
         ]
 
     def close(self) -> None:
@@ -287,7 +292,10 @@ class Channel:
         while True:
             await self.stale.wait()
             self.stale.clear()
-            await _or_later(self._catch_up())
+            try:
+                await self._catch_up()
+            except StoreError as error:
+                _log.warning("the log was not read: %s", error)  # the poll comes back to it
 
     async def _catch_up(self) -> None:
         while True:
@@ -300,17 +308,13 @@ class Channel:
             self.head = events[-1].n
             self._wake_followers()
 
-    async def _take_vitals(self) -> None:
-        """Every 5 s, one query for all followers: who beat since the last time."""
-        while True:
-            await asyncio.sleep(VITALS_EVERY / SECOND)
-            await _or_later(self.take_vitals())
-
     async def take_vitals(self) -> None:
+        """One query for all followers: who beat since the last time."""
         if not any(follower.with_vitals for follower in self.followers):
             return
         now = self.clock.now()
-        query = RosterQuery(seen_since=self._vitals_at)
+        # A little over: a beat that was stamped before the last look may be committed after it.
+        query = RosterQuery(seen_since=self._vitals_at - VITALS_OVERLAP)
         workers = await self.store.roster(self.tenant_id, query, now=now)
         self._vitals_at = now
         if workers:
@@ -339,10 +343,10 @@ class Follower:
         self._ended = True
         self.woken.set()
 
-    async def batches(self, channel: Channel, after: int | None) -> AsyncIterator[Batch]:
+    async def batches(self, channel: Channel, after: int | None, head: int) -> AsyncIterator[Batch]:
         n, seen = after, channel.vitals
         if n is not None:
-            async for page in self._log_after(n, channel):
+            async for page in self._log_after(n, channel, head):
                 n = page[-1].n
                 yield self._matching(page, channel)
         while not self._ended:
@@ -369,9 +373,12 @@ class Follower:
             return False
         return True
 
-    async def _log_after(self, n: int, channel: Channel) -> AsyncIterator[list[Line]]:
-        """The way from an older cursor up to the ring, page by page from the store."""
-        while channel.after(n) is None and not self._ended:
+    async def _log_after(self, n: int, channel: Channel, head: int) -> AsyncIterator[list[Line]]:
+        """The way from an older cursor up to the ring, page by page from the store.
+
+        The channel may not have read on to `head` yet, where the log stood when we came.
+        """
+        while not self._ended and not (channel.after(n) or n >= max(head, channel.head)):
             events = await channel.store.events(channel.tenant_id, after=n, limit=PAGE)
             if not events or events[0].n != n + 1:
                 return
@@ -391,11 +398,3 @@ class Follower:
         if self._wanted.is_open:
             return Lines(lines, cursor)
         return Lines([line for line in lines if self._wanted.matches(line.worker)], cursor)
-
-
-async def _or_later(reading: Coroutine[Any, Any, None]) -> None:
-    """A store that does not answer now is asked again; the feed goes on."""
-    try:
-        await reading
-    except StoreError as error:
-        _log.warning("the log was not read: %s", error)

@@ -6,11 +6,9 @@ is a gap, and nobody is announced lost for a silence that nobody could have hear
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
-from collector.clock import Clock
-from collector.errors import StoreError
+from collector.clock import Clock, every
 from collector.store.protocol import Store
 from collector.values import GAP, SECOND, Gap
 from collector.workers import gone_before
@@ -63,9 +61,4 @@ class Listener:
         return max(ended, key=lambda gap: gap.ended_at, default=None)
 
     async def follow(self) -> None:
-        while True:
-            await asyncio.sleep(LISTEN_EVERY_SECONDS)
-            try:
-                await self.listen()
-            except StoreError as error:
-                _log.warning("not listening: %s", error)
+        await every(LISTEN_EVERY_SECONDS, self.listen, "not listening")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import re
 import secrets
 from collections import Counter, OrderedDict
@@ -20,8 +19,8 @@ from contextlib import suppress
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from collector.clock import Clock
-from collector.errors import Overloaded, StoreError, Unauthenticated
+from collector.clock import Clock, every
+from collector.errors import Overloaded, Unauthenticated
 from collector.metrics import Metrics
 from collector.store.protocol import Store
 from collector.values import SECOND, Key, Principal
@@ -48,7 +47,6 @@ LOOK_UPS = 2
 
 _SHAPE = re.compile(KEY_PATTERN)
 _hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1, type=Type.ID)
-_log = logging.getLogger(__name__)
 
 
 def mint(
@@ -122,12 +120,7 @@ class Keyring:
 
     async def follow(self) -> None:
         """Poll the key revision for ever: a revoked key is refused within two seconds."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self.refresh()
-            except StoreError as error:
-                _log.warning("key revision not read: %s", error)
+        await every(POLL_SECONDS, self.refresh, "the key revision was not read")
 
     async def refresh(self) -> None:
         """Forget what was known of keys that changed."""
@@ -158,18 +151,22 @@ class Keyring:
         if self._waiting[key_id] >= MAX_UNVERIFIED_SAME_ID:
             raise Overloaded("Too many attempts at this key wait to be verified.")
         self._waiting[key_id] += 1
-        task = asyncio.create_task(self._verify(key_id, presented))
+        task = asyncio.create_task(self._verify(digest, key_id, presented))
         self._under_way[digest] = task
-        task.add_done_callback(lambda _: self._finish(digest, key_id, task))
+        task.add_done_callback(lambda _: self._finish(digest, key_id))
         return task
 
-    def _finish(self, digest: bytes, key_id: str, task: asyncio.Task[Principal | None]) -> None:
+    def _finish(self, digest: bytes, key_id: str) -> None:
         del self._under_way[digest]
         self._waiting -= Counter([key_id])
-        if not task.cancelled() and task.exception() is None:
-            self._remember(digest, task.result())
 
-    async def _verify(self, key_id: str, presented: str) -> Principal | None:
+    async def _verify(self, digest: bytes, key_id: str, presented: str) -> Principal | None:
+        principal = await self._principal(key_id, presented)
+        # Nothing is awaited since the revision was compared: no revocation comes in between.
+        self._remember(digest, principal)
+        return principal
+
+    async def _principal(self, key_id: str, presented: str) -> Principal | None:
         # A key that changes while it is being verified is looked at again.
         while True:
             revision = self._revision

@@ -74,7 +74,9 @@ class Settings:
         for name in _AT_LEAST_1:
             _require(name, getattr(self, name) >= 1, "must be at least 1")
         _require("queue_limit", self.queue_limit >= 4, "must be at least 4")
-        _require("log_level", self.log_level in LOG_LEVELS, f"must be one of {LOG_LEVELS}")
+        _require(
+            "log_level", self.log_level in LOG_LEVELS, f"must be one of {', '.join(LOG_LEVELS)}"
+        )
 
 
 def variable(name: str) -> str:

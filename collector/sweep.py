@@ -6,12 +6,9 @@ those past the TTL are announced. Nothing is kept in memory for a worker that be
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 
-from collector.clock import Clock
-from collector.errors import StoreError
+from collector.clock import Clock, every
 from collector.store.protocol import Store
 from collector.values import SECOND, TTL, Silent
 
@@ -21,7 +18,6 @@ SCAN_EVERY = 10 * SECOND
 WATCH_AFTER = TTL - SCAN_EVERY - 5 * SECOND
 MAX_WATCHED = 100_000
 CHUNK = 1000
-_log = logging.getLogger(__name__)
 
 
 class Sweep:
@@ -42,12 +38,7 @@ class Sweep:
         self._scanned_at = -SCAN_EVERY
 
     async def follow(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            try:
-                await self.tick()
-            except StoreError as error:
-                _log.warning("the sweep missed a turn: %s", error)
+        await every(TICK_SECONDS, self.tick, "the sweep missed a turn")
 
     async def tick(self) -> None:
         """Announce whoever is past the TTL now."""
@@ -59,9 +50,8 @@ class Sweep:
         # Once more after its turn: a row that a writer held just then was passed over.
         again, self._due = self._due, [s for s in self._watched if s.last_seen < before]
         self._watched = [s for s in self._watched if s.last_seen >= before]
-        await self._announce([*again, *self._due], before)
+        await self._announce(sorted({*again, *self._due}), before)
 
     async def _announce(self, silent: list[Silent], before: int) -> None:
         for start in range(0, len(silent), CHUNK):
-            chunk = sorted(silent[start : start + CHUNK])
-            await self._store.announce_lost(chunk, before=before)
+            await self._store.announce_lost(silent[start : start + CHUNK], before=before)

@@ -54,6 +54,19 @@ async def test_it_takes_the_stores_clock_where_there_is_one(frozen: FrozenDateTi
     assert clock.now() == 5_000_001 * SECOND
 
 
+async def test_a_reading_that_took_too_long_is_no_reading(frozen: FrozenDateTimeFactory) -> None:
+    clock = SystemClock()
+    before = clock.now()
+
+    async def slow() -> int:
+        frozen.tick(timedelta(seconds=4))
+        return 5_000_000 * SECOND
+
+    await anchor_to(slow, clock, within=SECOND)
+
+    assert clock.now() == before + 4 * SECOND
+
+
 async def test_a_store_without_a_clock_leaves_it_alone(frozen: FrozenDateTimeFactory) -> None:
     clock = SystemClock()
     before = clock.now()

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from collector import events as feed
+from collector.api import events as door
 from collector.errors import Unauthenticated
 from collector.values import SECOND, Beat, RosterQuery, Worker
 from contract import Worker as WireWorker
@@ -390,6 +391,42 @@ async def test_asking_for_a_streams_head_follows_nothing(fleet: Fleet, path: str
 
     assert answer.status_code == 200
     assert fleet.app.state.parts.feed.followers == 0
+
+
+async def test_a_client_that_goes_before_the_first_frame_leaves_nobody_behind(
+    fleet: Fleet,
+) -> None:
+    parts = fleet.app.state.parts
+    principal = await parts.keyring.identify(await fleet.key())
+    subscription = await parts.feed.subscribe(principal, None, feed.Filter())
+
+    async def gone(_message: Any) -> None:
+        raise OSError("gone")
+
+    async def wait() -> Any:
+        await asyncio.Event().wait()
+
+    with pytest.raises(OSError, match="gone"):
+        await door.Stream(door.nothing(), subscription)(
+            {"type": "http", "method": "GET"}, wait, gone
+        )
+
+    assert parts.feed.followers == 0
+
+
+async def test_a_poll_beside_a_follower_that_lags_still_reads_what_is_there(
+    fleet: Fleet,
+) -> None:
+    parts = fleet.app.state.parts
+    async with following(fleet) as stream:
+        cursor = (await stream.next())["id"]
+        channel = parts.feed._channels["acme"]
+        channel.stale.set = lambda: None  # nobody wakes it
+        await fleet.store.commit([beat("a")], now=at(0), gone=parts.listener.gone())
+
+        answer = (await fleet.get("/v1/events", after=cursor)).json()
+
+    assert [event["worker"]["agent_id"] for event in answer["events"]] == ["a"]
 
 
 async def test_a_follower_that_is_gone_is_noticed(fleet: Fleet) -> None:

@@ -91,6 +91,15 @@ async def test_however_many_sweep_each_lost_worker_has_one_announcer(
         await other.close()
 
 
+async def test_a_worker_that_is_named_twice_is_announced_once(store: Store) -> None:
+    await commit(store, "worker-1")
+    silent = await store.silent(before=at(1), limit=10)
+
+    await store.announce_lost([*silent, *silent], before=at(1))
+
+    assert await kinds(store) == ["online", "offline"]
+
+
 async def test_announcing_nobody_does_nothing(store: Store) -> None:
     assert await store.announce_lost([], before=at(1)) == frozenset()
 

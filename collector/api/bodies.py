@@ -62,6 +62,8 @@ def _parse_slowly(model: type[Model], body: bytes) -> Model:
 
 
 def _strict_json(body: bytes) -> Any:
+    if not body.strip():
+        raise MalformedJSON("The body is empty.")
     try:
         return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:
@@ -70,19 +72,29 @@ def _strict_json(body: bytes) -> Any:
         reason = str(error)
     except RecursionError:
         reason = "it is nested too deeply"
+    except NotANumber as error:
+        reason = str(error)
     except ValueError:
         reason = "a number has too many digits"
     raise MalformedJSON(f"The body is not JSON: {reason}")
 
 
+class NotANumber(ValueError):
+    """Python reads NaN and Infinity as numbers; JSON has neither."""
+
+
 def _no_constant(name: str) -> None:
-    raise json.JSONDecodeError(f"{name} is not a number", name, 0)
+    raise NotANumber(f"{name} is not a number")
+
+
+def _said(kind: str, message: str) -> str:
+    return _WORDS.get(kind, message.removeprefix("Value error, "))
 
 
 def _invalid(refusal: ValidationError) -> InvalidField:
     # The input itself is never echoed: it may be long, hostile or a key.
     errors = [
-        (".".join(map(str, error["loc"])) or "body", _WORDS.get(error["type"], error["msg"]))
+        (".".join(map(str, error["loc"])) or "body", _said(error["type"], error["msg"]))
         for error in refusal.errors(include_input=False, include_url=False)[:MAX_ERRORS]
     ]
     return InvalidField(

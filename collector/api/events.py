@@ -11,9 +11,11 @@ from sse_starlette import EventSourceResponse
 from sse_starlette.sse import AppStatus
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from collector.api import auth, queries
 from collector.api.parts import Parts
+from collector.errors import Overloaded
 from collector.events import Batch, Filter, Line, Lines, Snapshot, Subscription, Vitals
 from collector.values import SECOND, Worker
 from collector.workers import announced, project, project_vitals
@@ -37,9 +39,9 @@ async def stream(request: Request) -> Response:
     given = queries.single(request, (*FILTERS, "after"))
     cursor = request.headers.get("last-event-id") or given.get("after")
     if request.method == "HEAD":
-        return streamed(nothing())
+        return Stream(nothing(), None)
     subscription = await parts.feed.subscribe(principal, cursor, _filter(given))
-    return streamed(_frames(subscription.batches()))
+    return Stream(_frames(subscription.batches()), subscription)
 
 
 async def poll(request: Request) -> Response:
@@ -55,14 +57,27 @@ async def poll(request: Request) -> Response:
     if "last" in given:
         subscription = subscription.rewound(last)
     batch, cursor = await _first(subscription)
+    if cursor is None:
+        raise Overloaded("The collector is stopping.")
     return Response(
         to_json({"events": list(_bodies(batch)), "cursor": cursor}), media_type="application/json"
     )
 
 
-def streamed(frames: AsyncIterator[bytes]) -> Response:
+class Stream(EventSourceResponse):
     """An endless answer of frames that are encoded already."""
-    return EventSourceResponse(frames, ping=KEEPALIVE_SECONDS, send_timeout=SEND_SECONDS, sep="\n")
+
+    def __init__(self, frames: AsyncIterator[bytes], subscription: Subscription | None) -> None:
+        super().__init__(frames, ping=KEEPALIVE_SECONDS, send_timeout=SEND_SECONDS, sep="\n")
+        self._subscription = subscription
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            # A client may be gone before the first frame, and then no generator ends.
+            if self._subscription is not None:
+                self._subscription.close()
 
 
 async def nothing() -> AsyncIterator[bytes]:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from collector import __version__, openorca
 from collector.api import auth
-from collector.api.events import frame, nothing, streamed
+from collector.api.events import Stream, frame, nothing
 from collector.api.parts import Parts
 from collector.events import Batch, Filter, Line, Lines, Snapshot
 from collector.values import RosterQuery, Worker
@@ -43,9 +43,10 @@ async def stream(request: Request) -> Response:
     parts = Parts.of(request)
     principal = await auth.require(parts, request.headers.raw, "read")
     if request.method == "HEAD":
-        return streamed(nothing())
+        return Stream(nothing(), None)
     subscription = await parts.feed.subscribe(principal, None, Filter(), vitals=False)
-    return streamed(_Telling(parts, principal.tenant_id).frames(subscription.batches()))
+    frames = _Telling(parts, principal.tenant_id).frames(subscription.batches())
+    return Stream(frames, subscription)
 
 
 class _Telling:

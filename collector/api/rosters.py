@@ -14,7 +14,7 @@ from starlette.requests import Request
 from collector.api import queries
 from collector.errors import InvalidField
 from collector.values import SECOND, RosterQuery, Walk, Worker
-from contract.vocabulary import MAX_INTEGER, MAX_PAGE, MAX_TEXT, STATUSES, Status
+from contract.vocabulary import MAX_INTEGER, MAX_PAGE, MAX_TEXT, MAX_TIME_SECONDS, STATUSES, Status
 
 PARAMETERS = ("status", "agent_name", "project", "region", "seen_within", "limit", "cursor")
 
@@ -78,8 +78,8 @@ def _limit(text: str | None) -> int | None:
 def _seen_since(given: dict[str, str], as_of: int) -> int | None:
     if "seen_within" not in given:
         return None
-    within = queries.number(given, "seen_within", least=0, most=as_of / SECOND, default=0)
-    return as_of - round(within * SECOND)
+    within = queries.number(given, "seen_within", least=0, most=MAX_TIME_SECONDS, default=0)
+    return max(0, as_of - round(within * SECOND))
 
 
 def _cursor(walk: Walk) -> str:

@@ -48,8 +48,8 @@ async def roster(request: Request) -> Response:
     principal = await auth.require(parts, request.headers.raw, "read")
     now = parts.clock.now()
     asked = rosters.parse(request, now)
-    found = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
-    page, cursor = asked.page(found)
+    matching = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
+    page, cursor = asked.page(matching)
     body = {
         "workers": [project(worker, now) for worker in page],
         "server_time": now / SECOND,

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from collector.cli import client
-from collector.cli.tables import ago, table
+from collector.cli.tables import CONFLICT, ago, table
 from collector.errors import NotFound
 from contract.vocabulary import STATUSES
 
 WATCH_SECONDS = 2.0
+Asking = Callable[[str, dict[str, str | tuple[str, ...]]], Any]
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -60,7 +63,7 @@ def list_agents(as_json: bool, watch: bool, **filters: str | tuple[str, ...] | N
             time.sleep(WATCH_SECONDS)
             if not as_json:
                 click.clear()
-            _show_roster(given, as_json)
+            _show_roster(given, as_json, ask=client.insist)
 
 
 @agents.command()
@@ -109,8 +112,10 @@ def prune(offline_for: int, yes: bool) -> None:
     click.secho(f"{len(found)} removed.", fg="green")
 
 
-def _show_roster(filters: dict[str, str | tuple[str, ...]], as_json: bool) -> None:
-    roster = client.get("/v1/agents", filters)
+def _show_roster(
+    filters: dict[str, str | tuple[str, ...]], as_json: bool, *, ask: Asking = client.get
+) -> None:
+    roster = ask("/v1/agents", filters)
     if as_json:
         click.echo(json.dumps(roster, ensure_ascii=False))
         return
@@ -119,13 +124,22 @@ def _show_roster(filters: dict[str, str | tuple[str, ...]], as_json: bool) -> No
         [_row(worker) for worker in roster["workers"]],
         empty="No workers match." if filters else "No workers yet.",
     )
+    if gap := roster["recent_gap"]:
+        away = [
+            f"{datetime.fromtimestamp(gap[at], UTC):%H:%M:%S}" for at in ("began_at", "ended_at")
+        ]
+        click.secho(
+            f"No collector listened from {away[0]} to {away[1]} UTC: who is offline may be alive.",
+            fg="yellow",
+            err=True,
+        )
 
 
 def _row(worker: dict[str, Any]) -> tuple[str, ...]:
     return (
         worker["agent_id"],
         worker["agent_name"],
-        worker["status"],
+        worker["status"] + (CONFLICT if worker["conflict"] else ""),
         str(worker["active_sessions"]),
         ago(worker["age_seconds"]),
         worker["version"] or "",

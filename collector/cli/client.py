@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from typing import Any
@@ -11,6 +12,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
+import click
+
+from collector.cli.invocation import command
 from collector.errors import (
     CollectorError,
     InvalidField,
@@ -22,6 +26,7 @@ from collector.errors import (
 DEFAULT_URL = "http://127.0.0.1:8080"
 # Above the longest wait of a long poll.
 TIMEOUT_SECONDS = 40
+RETRY_SECONDS = 1.0
 
 
 class CollectorUnreachable(CollectorError):
@@ -39,6 +44,19 @@ def get(path: str, query: Mapping[str, str | Sequence[str]] | None = None) -> An
     return _ask("GET", path + (f"?{urlencode(query, doseq=True)}" if query else ""))
 
 
+def insist(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
+    """As `get`, but a collector that is away is waited for; that is said once."""
+    told = False
+    while True:
+        try:
+            return get(path, query)
+        except CollectorUnreachable as error:
+            if not told:
+                click.secho(f"collector: {error.detail}; trying again", fg="yellow", err=True)
+            told = True
+            time.sleep(RETRY_SECONDS)
+
+
 def delete(path: str) -> None:
     _ask("DELETE", path)
 
@@ -52,9 +70,9 @@ def _ask(method: str, path: str) -> Any:
     if not _is_http(url):
         raise InvalidField.of("VOICEGW_COLLECTOR_URL", "must be like http://127.0.0.1:8080")
     # S310 is about file: and its like, which can't come here.
-    request = Request(  # noqa: S310
-        url.rstrip("/") + path, method=method, headers={"Authorization": f"Bearer {_key()}"}
-    )
+    request = Request(url.rstrip("/") + path, method=method)  # noqa: S310
+    # Not to where a redirect leads.
+    request.add_unredirected_header("Authorization", f"Bearer {_key()}")
     try:
         with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
             body = answer.read()
@@ -64,7 +82,7 @@ def _ask(method: str, path: str) -> Any:
     except (URLError, OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise CollectorUnreachable(
-            f"no collector answers at {url} ({reason}); start one with: collector serve"
+            f"no collector answers at {url} ({reason}); start one with: {command()} serve"
         ) from None
 
 
@@ -80,7 +98,7 @@ def _key() -> str:
     if not key:
         raise Unauthenticated(
             "set VOICEGW_API_KEY to a key with the scope read; "
-            "`collector keys create --tenant default --scopes read` mints one"
+            f"`{command()} keys create --tenant default --scopes read` mints one"
         )
     if not (key.isascii() and key.isprintable() and " " not in key):
         # Said here, and not by the HTTP client, which would quote it.
@@ -100,4 +118,6 @@ def _refusal(error: HTTPError) -> CollectorError:
             return MissingScope(f"VOICEGW_API_KEY: {detail}")
         case 404:
             return NotFound(detail)
+        case 502 | 503 | 504:
+            return CollectorUnreachable(detail)
     return CollectorRefused(detail)

@@ -34,6 +34,9 @@ Examples:
 def events(last: int, follow: bool, as_json: bool, **filters: str | None) -> None:
     """Show who came, changed, left and was lost.
 
+    A line's time is that of what it tells: an offline is dated 45 s after the last beat, and may
+    stand after lines with a later time.
+
     Reads VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and VOICEGW_API_KEY.
     """
     given = {name: value for name, value in filters.items() if value}
@@ -45,9 +48,11 @@ def events(last: int, follow: bool, as_json: bool, **filters: str | None) -> Non
 def _events(last: int, follow: bool, filters: dict[str, str]) -> Iterator[dict[str, Any]]:
     answer = client.get("/v1/events", {**filters, "last": str(last)})
     yield from answer["events"]
+    if not answer["events"]:
+        click.echo("Nothing has happened yet.", err=True)
     while follow:
         asked = {**filters, "after": answer["cursor"], "wait": str(WAIT_SECONDS)}
-        answer = client.get("/v1/events", asked)
+        answer = client.insist("/v1/events", asked)
         yield from answer["events"]
 
 

@@ -12,11 +12,20 @@ import click
 
 from collector import keys as verbs
 from collector.cli import opening
+from collector.cli.invocation import command
 from collector.cli.tables import table
 from collector.clock import SystemClock
 from collector.errors import NotFound
+from collector.store.open import store_name
 from collector.values import SECOND, Key
-from contract.vocabulary import SCOPES, TENANT_PATTERN, Scope
+from contract.vocabulary import (
+    DEFAULT_TENANT,
+    KEY_ID_LENGTH,
+    KEY_PREFIX,
+    SCOPES,
+    TENANT_PATTERN,
+    Scope,
+)
 
 
 def _tenant(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -58,8 +67,9 @@ def create(tenant: str, scopes: tuple[Scope, ...], name: str | None, as_json: bo
         click.echo(json.dumps({"key": plaintext, **_facts(key)}))
         return
     click.echo(plaintext)
+    where = store_name(opening.settings())
     click.secho(
-        f"Key {key.id} of tenant {tenant}: {', '.join(key.scopes)}. It is shown only now.",
+        f"Key {key.id} of tenant {tenant} in {where}: {', '.join(key.scopes)}. Shown only now.",
         err=True,
         fg="green",
     )
@@ -87,14 +97,16 @@ def list_keys(tenant: str | None, as_json: bool) -> None:
             )
             for key in found
         ],
-        empty="No keys yet: collector keys create --tenant default --scopes ingest,read",
+        empty=f"No keys: {command()} keys create --tenant {tenant or DEFAULT_TENANT} "
+        "--scopes ingest,read",
     )
 
 
 @keys.command()
 @click.argument("key_id")
 def revoke(key_id: str) -> None:
-    """Revoke the key with this id, for ever."""
+    """Revoke the key with this id, for ever. The whole key will do, and is not repeated."""
+    key_id = key_id.removeprefix(KEY_PREFIX)[:KEY_ID_LENGTH]
     asyncio.run(_revoke(key_id))
     click.secho(f"Key {key_id} is revoked.", fg="green")
 
@@ -105,14 +117,14 @@ async def _create(tenant: str, scopes: tuple[Scope, ...], name: str | None) -> t
 
 
 async def _every(tenant: str | None) -> list[Key]:
-    async with opening.opened(opening.settings()) as store:
+    async with opening.opened(opening.settings(), existing=True) as store:
         return await store.keys(tenant)
 
 
 async def _revoke(key_id: str) -> None:
-    async with opening.opened(opening.settings()) as store:
+    async with opening.opened(opening.settings(), existing=True) as store:
         if not await store.revoke_key(key_id, now=SystemClock().now()):
-            raise NotFound(f"there is no key {key_id}; `collector keys list` shows them")
+            raise NotFound(f"there is no key {key_id}; `{command()} keys list` shows them")
 
 
 def _facts(key: Key) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import errno
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
 
 import click
@@ -22,6 +20,7 @@ from collector import __version__, logs
 from collector import keys as key_verbs
 from collector.app import create_app, stop_streams
 from collector.cli import opening
+from collector.cli.invocation import command
 from collector.cli.supervisor import Supervisor
 from collector.clock import SystemClock
 from collector.errors import CollectorError, StoreTaken
@@ -103,8 +102,14 @@ async def _serve_inherited(settings: Settings, listener: int, lifeline: int) -> 
     """One of several, on its supervisor's socket, for as long as that one lives."""
     async with opening.opened(settings, serving=True) as store:
         server = Server(settings, store)
-        asyncio.get_running_loop().add_reader(lifeline, server.handle_exit, signal.SIGTERM, None)
+        asyncio.get_running_loop().add_reader(lifeline, _orphaned, server, lifeline)
         await server.serve([socket.socket(fileno=listener)])
+
+
+def _orphaned(server: Server, lifeline: int) -> None:
+    # Once: a pipe that nobody holds stays readable.
+    asyncio.get_running_loop().remove_reader(lifeline)
+    server.handle_exit(signal.SIGTERM, None)
 
 
 async def _supervise(settings: Settings, workers: int) -> None:
@@ -168,11 +173,16 @@ def _listen(settings: Settings) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
+        other = "--host or COLLECTOR_HOST" if _is_about_host(error) else "--port or COLLECTOR_PORT"
         raise AddressTaken(
             f"can't listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "choose another with --port or COLLECTOR_PORT"
+            f"choose another with {other}"
         ) from None
     return listener
+
+
+def _is_about_host(error: OSError) -> bool:
+    return isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
 
 
 def _url(listener: socket.socket) -> str:
@@ -184,10 +194,11 @@ def _url(listener: socket.socket) -> str:
 async def _welcome(settings: Settings, store: Store, url: str) -> str:
     """What a person needs next: on a first embedded start, a key to go on with."""
     opening_line = f"Collector {__version__} listens on {url}, store {store_name(settings)}."
-    command = _command()
-    if not is_embedded(settings) or await store.keys(None):
-        mint = f"{command} keys create --tenant {DEFAULT_TENANT} --scopes ingest,read"
-        return f"{opening_line}\nMint a key with: {mint}\n"
+    mint = f"{command()} keys create --tenant {DEFAULT_TENANT} --scopes ingest,read"
+    if await store.keys(None):
+        return f"{opening_line}\nKeys still work. Is one lost? Mint another with: {mint}\n"
+    if not is_embedded(settings):
+        return f"{opening_line}\nThere is no key yet. Mint one with: {mint}\n"
     _, key = await key_verbs.create(
         store, DEFAULT_TENANT, SCOPES, now=SystemClock().now(), name="first start"
     )
@@ -206,17 +217,5 @@ A first heartbeat:
 
 And who is there, with both variables set:
 
-  {command} agents list
+  {command()} agents list
 """
-
-
-def _command() -> str:
-    """How to call this command again from where it was called."""
-    here = Path(sys.argv[0])
-    if here.name == "__main__.py":
-        return "python -m collector"
-    if shutil.which("collector") == str(here):
-        return "collector"
-    with suppress(ValueError):
-        return str(here.absolute().relative_to(Path.cwd()))
-    return str(here)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import click
 
+# Behind the status of a worker whose id two processes share.
+CONFLICT = " (conflict)"
 COLOURS = {
     "busy": "yellow",
     "idle": "green",
@@ -37,7 +39,7 @@ def ago(seconds: float) -> str:
 
 
 def _coloured(word: str, cell: str) -> str:
-    colour = COLOURS.get(word)
+    colour = COLOURS.get(word.removesuffix(CONFLICT))
     return click.style(cell, fg=colour) if colour else cell
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import asyncpg
 from sqlalchemy import make_url, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from collector.errors import StoreError, StoreUnavailable, Unstorable
@@ -234,6 +234,8 @@ async def _translated() -> AsyncIterator[None]:
         raise
     except DBAPIError as error:
         raise _store_error(_cause(error)) from error
+    except SQLAlchemyError as error:  # the pool has run out, for one
+        raise StoreUnavailable(f"PostgreSQL: {error}") from error
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeError) as error:
         raise _store_error(error) from error
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from collector.errors import StoreError, StoreTaken, StoreUnavailable, Unstorable
 from collector.store import beats as beat_sql
@@ -87,6 +87,7 @@ class SelfHostedStore(RelationalStore):
             )
         with _translated():
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)  # it holds the keys' digests
             if serving:
                 self._lock = _only_collector(self._path)
         await self._write(lambda _: None)
@@ -143,10 +144,15 @@ def _commit(conn: Connection, beats: Sequence[Beat], now: int, gone: int) -> fro
 
 def _announce_lost(conn: Connection, silent: Sequence[Silent], before: int) -> frozenset[str]:
     raw = _driver(conn)
-    _load(raw, ", ".join(Silent._fields), silent)
+    _load(raw, ", ".join(Silent._fields), _once_each(silent))
     raw.execute(QUIET, {"before": before})
     raw.execute(LOSE)
     return _tell(raw)
+
+
+def _once_each(found: Sequence[Silent]) -> list[Silent]:
+    """A worker that is named twice would be told of twice."""
+    return list({(each.tenant_id, each.agent_id): each for each in found}.values())
 
 
 def _forget(conn: Connection, before: int, limit: int, now: int) -> frozenset[str]:
@@ -155,7 +161,7 @@ def _forget(conn: Connection, before: int, limit: int, now: int) -> frozenset[st
 
 def _remove(conn: Connection, found: Sequence[Silent], before: int, now: int) -> frozenset[str]:
     raw = _driver(conn)
-    _load(raw, ", ".join(Silent._fields), found)
+    _load(raw, ", ".join(Silent._fields), _once_each(found))
     raw.execute(FIND, {"before": before})
     grew = raw.execute(TELL_REMOVED, {"now": now}).rowcount > 0
     raw.execute(CUT_OFF_SPELLS, {"now": now})
@@ -209,11 +215,11 @@ def _driver(conn: Connection) -> sqlite3.Connection:
 
 
 async def _run(pool: ThreadPoolExecutor, engine: Engine, work: Callable[[Connection], T]) -> T:
-    loop = asyncio.get_running_loop()
     try:
-        return await loop.run_in_executor(pool, _transact, engine, work)
+        under_way = pool.submit(_transact, engine, work)
     except RuntimeError as error:
         raise StoreUnavailable("the store is closed") from error
+    return await asyncio.wrap_future(under_way)
 
 
 def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
@@ -267,6 +273,8 @@ def _translated() -> Iterator[None]:
         raise
     except DBAPIError as error:
         raise _store_error(error.orig or error) from error
+    except SQLAlchemyError as error:
+        raise StoreUnavailable(f"SQLite: {error}") from error
     except (OSError, OverflowError, sqlite3.Error, UnicodeError) as error:
         raise _store_error(error) from error
 

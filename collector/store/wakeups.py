@@ -64,7 +64,7 @@ class Wakeups:
                     await asyncio.wait_for(self._closing.wait(), RECONNECT_SECONDS)
 
     async def _converse(self) -> None:
-        connection = await asyncpg.connect(self._url, timeout=5)
+        connection = await asyncpg.connect(self._url, timeout=5, command_timeout=5)
         try:
             own = connection.get_server_pid()
             await connection.add_listener(
