@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas proof-kill peer bench-ingest clean
+.PHONY: help install serve test check format lock schemas proof-kill proof-feed peer bench-ingest bench-subscribers clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 install: $(INSTALLED)  ## .venv with everything in it, and .venv/bin/collector
 
@@ -47,11 +47,17 @@ lock:  ## resolve requirements.lock anew (needs uv on PATH)
 proof-kill: install  ## kill -9 under load, both stores: nothing acknowledged is ever missing
 	$(BIN)/python -m benchmarks.kill
 
+proof-feed: install  ## follow the feed while collectors are killed: nothing lost, repeated or reordered
+	$(BIN)/python -m benchmarks.feed
+
 peer: install  ## the real voicegateway producer, unmodified, against this collector (needs the network)
 	PEER=1 $(BIN)/pytest tests/test_peer.py
 
 bench-ingest: install  ## heartbeats a second on each store, as ratios (needs wrk)
 	$(BIN)/python -m benchmarks.ingest
+
+bench-subscribers: install  ## heartbeats a second with a thousand subscribers, of without (needs wrk)
+	$(BIN)/python -m benchmarks.subscribers
 
 clean:  ## remove the environment and the caches, never the data
 	rm -rf $(VENV) .peer .mypy_cache .pytest_cache .ruff_cache

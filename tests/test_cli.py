@@ -104,7 +104,7 @@ def test_a_later_start_shows_no_key_and_names_the_command_that_mints_one(
 
     with Serving(embedded_url, tmp_path) as later:
         welcome = later.output
-        command = welcome.split("Mint a key with: ")[1]
+        command = welcome.split("Mint another with: ")[1]
         minted = run(*shlex.split(command)[1:], env={"COLLECTOR_STORE_URL": embedded_url})
         listed = list_agents(later.url, minted.stdout.strip())
 
