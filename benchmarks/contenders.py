@@ -16,10 +16,18 @@ from collector.store.protocol import Store
 NO_OP = "no-op"
 GROUP = "group commit"
 ONE_BY_ONE = "one upsert a request"
+PREPARED = "one upsert a request, prepared"
 COMMANDS = {
     NO_OP: (sys.executable, "-m", "benchmarks.variants", "no-op"),
     GROUP: processes.SERVE,
     ONE_BY_ONE: (sys.executable, "-m", "benchmarks.variants", "one-by-one"),
+    PREPARED: (sys.executable, "-m", "benchmarks.variants", "prepared"),
+}
+
+# On SQLite the plain way is the prepared one.
+WAYS: dict[Kind, tuple[str, ...]] = {
+    "selfhosted": (GROUP, ONE_BY_ONE),
+    "cloud": (GROUP, ONE_BY_ONE, PREPARED),
 }
 
 # The no-op has no store: it is measured once, as the ceiling of both.
@@ -45,7 +53,7 @@ async def contenders(
     where: Places, kinds: tuple[Kind, ...], one_in: int
 ) -> AsyncIterator[list[Contender]]:
     """All of them serving, each on a store of its own, with warm caches."""
-    ways = [(kind, way) for kind in kinds for way in (GROUP, ONE_BY_ONE)]
+    ways = [(kind, way) for kind in kinds for way in WAYS[kind]]
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(_no_op(where, one_in)),
