@@ -24,6 +24,7 @@ from collector.workers import project_line, seconds
 RING = 2048
 PAGE = 500
 POLL_SECONDS = 1.0
+GATHER_SECONDS = 0.1
 VITALS_EVERY = 5 * SECOND
 VITALS_OVERLAP = 2 * SECOND
 _log = logging.getLogger(__name__)
@@ -296,6 +297,8 @@ class Channel:
                 await self._catch_up()
             except StoreError as error:
                 _log.warning("the log was not read: %s", error)  # the poll comes back to it
+            # The first change goes out at once; what follows close on it goes out together.
+            await asyncio.sleep(GATHER_SECONDS)
 
     async def _catch_up(self) -> None:
         while True:
