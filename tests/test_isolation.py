@@ -1,0 +1,97 @@
+"""Nothing of one tenant ever reaches another: every route of the table, every kind of event."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import pytest
+from starlette.routing import Route
+
+from collector.app import ROUTES
+from tests.factories import body
+from tests.fleet import Fleet
+
+SECRET = "blue-secret"
+STREAMS = ("/events", "/openorca/events")
+ASKED = [
+    (method, route.path)
+    for route in ROUTES
+    if isinstance(route, Route) and route.path not in STREAMS
+    for method in sorted(route.methods or ("GET", "DELETE"))
+    if method != "HEAD"
+]
+
+
+async def live_and_die(fleet: Fleet) -> None:
+    """Everything that can happen to a worker happens to the other tenant's."""
+    named = {"tenant": "blue", "agent_name": SECRET, "project": SECRET, "host": SECRET}
+    await fleet.beat(SECRET, started_at=200, **named)
+    await fleet.beat(SECRET, started_at=200, status="busy", **named)
+    await fleet.beat(SECRET, started_at=100, status="busy", **named)
+    await fleet.beat(SECRET, status="offline", **named)
+    await fleet.beat(SECRET, **named)
+    for _ in range(10):
+        fleet.clock.move(5)
+        await fleet.app.state.parts.listener.listen()
+    await fleet.app.state.parts.sweep.tick()
+    await fleet.beat(SECRET, **named)
+    await fleet.beat(f"{SECRET}-removed", **named)
+    await fleet.store.remove("blue", f"{SECRET}-removed", now=fleet.clock.now())
+
+
+async def kinds_of(fleet: Fleet, tenant: str) -> set[str]:
+    return {event.type for event in await fleet.store.events(tenant, after=0, limit=100)}
+
+
+@pytest.mark.parametrize(("method", "path"), ASKED)
+async def test_an_answer_holds_nothing_of_another_tenant(
+    fleet: Fleet, method: str, path: str
+) -> None:
+    await live_and_die(fleet)
+    before = await fleet.store.worker("blue", SECRET)
+
+    answer = await fleet.http.request(
+        method,
+        path.format(agent_id=SECRET),
+        headers=await fleet.headers("acme"),
+        json=body("mine", tenant_id="blue") if method == "POST" else None,
+    )
+
+    assert answer.status_code < 500
+    assert SECRET not in answer.text
+    assert await fleet.store.worker("blue", SECRET) == before
+    assert await kinds_of(fleet, "blue") >= {
+        *("online", "changed", "conflict", "left", "offline", "removed")
+    }
+
+
+async def read_until(answer: httpx2.Response, wanted: str) -> str:
+    seen = ""
+    async with asyncio.timeout(20):
+        async for text in answer.aiter_text():
+            seen += text
+            if wanted in seen:
+                return seen
+    raise AssertionError(f"{wanted} never came")
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_stream_holds_nothing_of_another_tenant(fleet: Fleet, path: str) -> None:
+    await live_and_die(fleet)
+    headers = await fleet.headers("acme")
+    async with fleet.http.stream("GET", path, headers=headers) as answer:
+        await live_and_die(fleet)
+        await fleet.beat("mine", tenant="acme")
+        seen = await read_until(answer, "mine")
+
+    assert SECRET not in seen
+
+
+async def test_the_other_tenants_own_answers_do_hold_it(fleet: Fleet) -> None:
+    """The control: what the others must not hold is there to be leaked."""
+    await live_and_die(fleet)
+
+    for path in ("/v1/agents", f"/v1/agents/{SECRET}", "/v1/events?last=50", "/openorca/snapshot"):
+        answer = await fleet.http.get(path, headers=await fleet.headers("blue"))
+        assert SECRET in answer.text
