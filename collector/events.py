@@ -369,12 +369,13 @@ class Follower:
 
     async def _woken_in_time(self) -> bool:
         """Wait for news; only waiting has an end, what is there to be read is always read."""
+        if self._until is None:
+            return await self.woken.wait()
         try:
             async with asyncio.timeout_at(self._until):
-                await self.woken.wait()
+                return await self.woken.wait()
         except TimeoutError:
             return False
-        return True
 
     async def _log_after(self, n: int, channel: Channel, head: int) -> AsyncIterator[list[Line]]:
         """The way from an older cursor up to the ring, page by page from the store.
