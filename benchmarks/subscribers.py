@@ -47,6 +47,15 @@ Exit codes:
 
 
 @dataclass(frozen=True)
+class Load:
+    """Who subscribes, and how often there is something to tell them."""
+
+    subscribers: int
+    tenants: int
+    one_in: int
+
+
+@dataclass(frozen=True)
 class Window:
     """One stretch of load."""
 
@@ -63,8 +72,7 @@ class Figure:
     """One store."""
 
     store: Kind
-    subscribers: int
-    tenants: int
+    load: Load
     ratio: Ratio
     without: Sequence[Window]
     with_them: Sequence[Window]
@@ -106,6 +114,13 @@ def _median(windows: Sequence[Window], name: str) -> float:
     help=f"How many of the {TENANTS} tenants have them.",
 )
 @click.option(
+    "--one-in",
+    default=ONE_IN,
+    show_default=True,
+    type=click.IntRange(0),
+    help="One beat in so many changes something; 0 is none.",
+)
+@click.option(
     "--store", "kinds", type=click.Choice(KINDS), multiple=True, default=KINDS, help="Only this."
 )
 @click.option("--directory", type=click.Path(path_type=Path, exists=True), help="For the stores.")
@@ -115,6 +130,7 @@ def subscribers(
     seconds: int,
     count: int,
     tenants: int,
+    one_in: int,
     kinds: tuple[Kind, ...],
     directory: Path | None,
     report: Path | None,
@@ -126,11 +142,9 @@ def subscribers(
     """
     wrk.require()
     processes.end_on_sigterm()
+    load = Load(count, tenants, one_in)
     with places(directory) as where:
-        figures = [
-            asyncio.run(_measure(where, kind, repetitions, seconds, count, tenants))
-            for kind in kinds
-        ]
+        figures = [asyncio.run(_measure(where, load, kind, repetitions, seconds)) for kind in kinds]
     _show(figures)
     if report is not None:
         rows = [asdict(each) | {"goal": GOAL, "met": each.met} for each in figures]
@@ -138,10 +152,8 @@ def subscribers(
     sys.exit(0 if all(each.met for each in figures) else 1)
 
 
-async def _measure(
-    where: Places, kind: Kind, repetitions: int, seconds: int, count: int, tenants: int
-) -> Figure:
-    async with bench(where, kind, count, tenants) as running:
+async def _measure(where: Places, load: Load, kind: Kind, repetitions: int, seconds: int) -> Figure:
+    async with bench(where, load, kind) as running:
         await running.without(WARM_UP_SECONDS)
         pairs = [await _take_turns(running, n, seconds) for n in range(repetitions)]
     rates: list[Rates] = [
@@ -150,7 +162,7 @@ async def _measure(
     ]
     without, with_them = zip(*pairs, strict=True)
     ratio = Ratio.of(rates, (kind, ALL), (kind, NONE))
-    return Figure(kind, count, tenants, ratio, without, with_them)
+    return Figure(kind, load, ratio, without, with_them)
 
 
 async def _take_turns(running: Bench, repetition: int, seconds: int) -> tuple[Window, Window]:
@@ -182,14 +194,14 @@ class Bench:
         self._readers: list[tuple[str, str]] = []
         self._file = target.fleet.with_suffix(".streams")
 
-    async def admit(self, count: int, tenants: int) -> None:
+    async def admit(self, load: Load) -> None:
         """From now on that many will subscribe: tenant and key of each."""
         now = SystemClock().now()
-        names = sorted({key.tenant_id for key in await self._store.keys(None)})[:tenants]
+        names = sorted({key.tenant_id for key in await self._store.keys(None)})[: load.tenants]
         minted = [
             (name, (await keys.create(self._store, name, ["read"], now=now))[1]) for name in names
         ]
-        self._readers = [minted[n % len(minted)] for n in range(count)]
+        self._readers = [minted[n % len(minted)] for n in range(load.subscribers)]
 
     async def without(self, seconds: int) -> Window:
         await self._until_subscribed_by(0)
@@ -241,7 +253,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(where: Places, kind: Kind, count: int, tenants: int) -> AsyncIterator[Bench]:
+async def bench(where: Places, load: Load, kind: Kind) -> AsyncIterator[Bench]:
     """One collector for both kinds of window, on a store of its own."""
     url, log = where.new(kind), where.directory / f"{kind}.log"
     async with opened(url) as store:
@@ -251,8 +263,8 @@ async def bench(where: Places, kind: Kind, count: int, tenants: int) -> AsyncIte
             file = where.directory / f"{process.port}.fleet"
             fleet.write(file)
             address = f"http://{process.host}:{process.port}"
-            running = Bench(kind, store, process, wrk.Target(address, file, ONE_IN))
-            await running.admit(count, tenants)
+            running = Bench(kind, store, process, wrk.Target(address, file, load.one_in))
+            await running.admit(load)
             yield running
         finally:
             await asyncio.to_thread(process.stop)
@@ -299,11 +311,12 @@ async def listeners(process: processes.Process, streams: Path) -> AsyncIterator[
 
 
 def _show(figures: list[Figure]) -> None:
-    first = figures[0]
+    load = figures[0].load
+    changes = f"one beat in {load.one_in} changes" if load.one_in else "no beat changes"
     click.echo(
         f"{WORKERS} workers of {TENANTS} tenants over {wrk.CONNECTIONS} connections, "
-        f"one beat in {ONE_IN} changes something; {first.subscribers} subscribers of "
-        f"{first.tenants} tenants; median (least–most) of the repetitions' ratios\n"
+        f"{changes} something; {load.subscribers} subscribers of {load.tenants} tenants; "
+        "median (least–most) of the repetitions' ratios\n"
     )
     rows = [each.row() for each in figures]
     heads = [name.upper() for name in rows[0]]
