@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, cast
 
 from sqlalchemy import Connection, func, select
@@ -63,7 +63,7 @@ def sequence(store: Store) -> Store:
     """Lines are numbered as they are written, in no order with their commits."""
     cloud.COMMIT = _numbered_by_sequence(cloud.COMMIT)
     cloud.ANNOUNCE_LOST = _numbered_by_sequence(cloud.ANNOUNCE_LOST)
-    events.heads = _newest_lines
+    events.position = _position
     return store
 
 
@@ -80,11 +80,13 @@ def _numbered_by_sequence(sql: str) -> str:
     return f"{sql}, pg_sleep(random() * {LATE_SECONDS})"
 
 
-def _newest_lines(conn: Connection, tenants: Collection[str]) -> dict[str, int]:
-    """Where the logs stand, with no counter to say it."""
-    c = schema.events.c
-    newest = select(c.tenant_id, func.max(c.n)).where(c.tenant_id.in_(tenants))
-    return dict(conn.execute(newest.group_by(c.tenant_id)).tuples().all())
+def _position(conn: Connection, tenant_id: str) -> Position:
+    """Where the log stands, with no counter to say it."""
+    n = schema.events.c.n
+    ends = select(func.min(n), func.max(n)).where(schema.events.c.tenant_id == tenant_id)
+    floor, head = conn.execute(ends).one()
+    epoch = conn.execute(select(schema.log_epoch.c.epoch)).scalar_one()
+    return Position(epoch, floor or 1, head or 0)
 
 
 class Apart:

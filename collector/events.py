@@ -8,15 +8,14 @@ waits for a slow follower: it finds the ring gone past it and is given a fresh s
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from collector.clock import Clock, every
-from collector.errors import Overloaded, StoreError, TooManySubscribers, Unauthenticated
+from collector.errors import Overloaded, TooManySubscribers, Unauthenticated
 from collector.store.protocol import Store
 from collector.values import SECOND, Event, Position, Principal, RosterQuery, Worker
 from collector.workers import project_line, seconds
@@ -24,10 +23,9 @@ from collector.workers import project_line, seconds
 RING = 2048
 PAGE = 500
 POLL_SECONDS = 1.0
-GATHER_SECONDS = 0.1
+GATHER_SECONDS = 0.25
 VITALS_EVERY = 5 * SECOND
 VITALS_OVERLAP = 2 * SECOND
-_log = logging.getLogger(__name__)
 
 
 class Line:
@@ -127,6 +125,8 @@ class Feed:
         self._clock = clock
         self._limit = limit
         self._channels: dict[str, Channel] = {}
+        self._stale: set[str] = set()
+        self._woken = asyncio.Event()
         self._stopping = False
         # Ids of eight characters: a million revocations in one process's life would be 100 MB.
         self._revoked: set[str] = set()
@@ -138,22 +138,38 @@ class Feed:
 
     def wake(self, tenants: Iterable[str]) -> None:
         """These tenants' logs grew, or may have."""
-        for tenant_id in tenants:
-            if channel := self._channels.get(tenant_id):
-                channel.stale.set()
+        self._stale.update(tenant_id for tenant_id in tenants if tenant_id in self._channels)
+        if self._stale:
+            self._woken.set()
 
     async def follow(self) -> None:
-        """Look once a second whether a wake-up was missed."""
-        await every(POLL_SECONDS, self.poll, "the logs' heads were not read")
+        """Read on in all logs together: where one grew, and once a second lest that went unheard.
+
+        The first change goes out at once; what follows close on it goes out together.
+        """
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(every(GATHER_SECONDS, self._read_stale, "the logs were not read"))
+            loops.create_task(every(POLL_SECONDS, self.poll, "the logs were not read"))
 
     async def poll(self) -> None:
-        if self._channels:
-            heads = await self._store.heads(list(self._channels))
-            self.wake(tenant for tenant, n in heads.items() if self._is_past(tenant, n))
+        await self._read_on(list(self._channels))
 
-    def _is_past(self, tenant_id: str, n: int) -> bool:
-        channel = self._channels.get(tenant_id)
-        return channel is not None and n > channel.head
+    async def _read_stale(self) -> None:
+        await self._woken.wait()
+        self._woken.clear()
+        stale, self._stale = self._stale, set()
+        await self._read_on(stale)
+
+    async def _read_on(self, tenants: Collection[str]) -> None:
+        """One query for all of them, and another while it gives all that it may."""
+        found = PAGE
+        while found == PAGE:
+            heads = {name: self._channels[name].head for name in tenants if name in self._channels}
+            news = await self._store.news(heads, limit=PAGE)
+            for tenant_id, events in news.items():
+                if channel := self._channels.get(tenant_id):
+                    channel.take(events)
+            found = sum(map(len, news.values()))
 
     def stop(self) -> None:
         """End every stream cleanly; their clients come back, to whoever is there then."""
@@ -232,17 +248,13 @@ class Subscription:
         n = max(self.position.head - lines, self.position.floor - 1)
         return replace(self, cursor=f"{self.position.epoch}.{n}")
 
-    async def batches(self) -> AsyncGenerator[Batch]:
-        """What to send, until the caller, its key or the collector goes."""
+    def batches(self) -> AsyncIterator[Batch]:
+        """What to send, until the key or the collector goes; the caller closes then."""
         after = resumed(self.cursor, self.position)
-        try:
-            async for batch in self.follower.batches(self.channel, after, self.position.head):
-                yield batch
-        finally:
-            self.close()
+        return self.follower.batches(self.channel, after, self.position.head)
 
     def close(self) -> None:
-        """Follow no longer; also for batches that nobody began to iterate. Twice does no harm."""
+        """Follow no longer. Twice does no harm."""
         self.feed.leave(self.channel, self.follower)
 
 
@@ -265,20 +277,15 @@ class Channel:
         self.epoch = position.epoch
         self.head = position.head
         self.followers: set[Follower] = set()
-        self.stale = asyncio.Event()
         self.vitals: Vitals | None = None
         self._vitals_at = clock.now()
         self._ring: deque[Line] = deque(maxlen=RING)
-        self._tasks = [
-            asyncio.create_task(self._read_on()),
-            asyncio.create_task(
-                every(VITALS_EVERY / SECOND, self.take_vitals, "vitals were not read")
-            ),
-        ]
+        self._task = asyncio.create_task(
+            every(VITALS_EVERY / SECOND, self.take_vitals, "vitals were not read")
+        )
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._task.cancel()
 
     def after(self, n: int) -> list[Line] | None:
         """The lines after n, or None when the ring has gone past some of them."""
@@ -289,27 +296,16 @@ class Channel:
         first = self._ring[0].n
         return [self._ring[place] for place in range(n + 1 - first, len(self._ring))]
 
-    async def _read_on(self) -> None:
-        while True:
-            await self.stale.wait()
-            self.stale.clear()
-            try:
-                await self._catch_up()
-            except StoreError as error:
-                _log.warning("the log was not read: %s", error)  # the poll comes back to it
-            # The first change goes out at once; what follows close on it goes out together.
-            await asyncio.sleep(GATHER_SECONDS)
-
-    async def _catch_up(self) -> None:
-        while True:
-            events = await self.store.events(self.tenant_id, after=self.head, limit=PAGE)
-            if not events:
-                return
-            if events[0].n != self.head + 1:
-                self._ring.clear()  # the log was cut past us: no follower has a way through
-            self._ring.extend(Line(event, self.epoch) for event in events)
-            self.head = events[-1].n
-            self._wake_followers()
+    def take(self, events: list[Event]) -> None:
+        """What was read of the log; some of it may be here already."""
+        news = [event for event in events if event.n > self.head]
+        if not news:
+            return
+        if news[0].n != self.head + 1:
+            self._ring.clear()  # the log was cut past us: no follower has a way through
+        self._ring.extend(Line(event, self.epoch) for event in news)
+        self.head = news[-1].n
+        self._wake_followers()
 
     async def take_vitals(self) -> None:
         """One query for all followers: who beat since the last time."""

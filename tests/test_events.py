@@ -230,7 +230,7 @@ async def test_a_follower_that_falls_behind_gets_a_fresh_snapshot(
     again = await anext(batches)
     assert isinstance(again, feed.Snapshot)
     assert len(again.workers) == 10
-    await batches.aclose()
+    subscription.close()
     assert parts.feed.followers == 0
 
 
@@ -415,13 +415,12 @@ async def test_a_client_that_goes_before_the_first_frame_leaves_nobody_behind(
 
 
 async def test_a_poll_beside_a_follower_that_lags_still_reads_what_is_there(
-    fleet: Fleet,
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = fleet.app.state.parts
     async with following(fleet) as stream:
         cursor = (await stream.next())["id"]
-        channel = parts.feed._channels["acme"]
-        channel.stale.set = lambda: None  # nobody wakes it
+        monkeypatch.setattr(parts.feed, "_read_on", lambda _tenants: asyncio.sleep(0))
         await fleet.store.commit([beat("a")], now=at(0), gone=parts.listener.gone())
 
         answer = (await fleet.get("/v1/events", after=cursor)).json()

@@ -285,11 +285,30 @@ async def test_a_snapshot_keeps_what_matches_and_the_whole_logs_head(store: Stor
     assert position.head == 2
 
 
-async def test_heads_are_those_of_the_tenants_asked_about_that_have_any(store: Store) -> None:
+async def test_news_are_what_is_above_each_tenants_head(store: Store) -> None:
     await commit(store, beat("a"), beat("b"), beat("c", tenant_id="blue"), beat(tenant_id="green"))
 
-    assert await store.heads(["acme", "blue", "nobody"]) == {"acme": 2, "blue": 1}
-    assert await store.heads([]) == {}
+    news = await store.news({"acme": 1, "blue": 0, "nobody": 0}, limit=10)
+
+    assert {tenant: [line.n for line in lines] for tenant, lines in news.items()} == {
+        "acme": [2],
+        "blue": [1],
+    }
+    assert news["acme"] == await store.events("acme", after=1, limit=10)
+    assert await store.news({}, limit=10) == {}
+
+
+async def test_news_are_limited_in_all(store: Store) -> None:
+    await commit(store, beat("a"), beat("b"), beat("c"), beat("d", tenant_id="blue"))
+
+    first = await store.news({"acme": 0, "blue": 0}, limit=2)
+    rest = await store.news({"acme": first["acme"][-1].n, "blue": 0}, limit=3)
+
+    assert [line.agent_id for line in first["acme"]] == ["a", "b"]
+    assert {tenant: [line.agent_id for line in rest[tenant]] for tenant in rest} == {
+        "acme": ["c"],
+        "blue": ["d"],
+    }
 
 
 # A worker's own lines

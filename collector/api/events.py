@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, closing
 from typing import Any
 
 from pydantic_core import to_json
@@ -67,20 +67,40 @@ async def poll(request: Request) -> Response:
 class Stream(EventSourceResponse):
     """An endless answer of frames that are encoded already."""
 
-    def __init__(self, frames: AsyncIterator[bytes], subscription: Subscription | None) -> None:
+    def __init__(self, frames: AsyncGenerator[bytes], subscription: Subscription | None) -> None:
         super().__init__(frames, ping=KEEPALIVE_SECONDS, send_timeout=SEND_SECONDS, sep="\n")
+        self._frames = frames
         self._subscription = subscription
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            # A client may be gone before the first frame, and then no generator ends.
             if self._subscription is not None:
                 self._subscription.close()
 
+    async def _stream_response(self, send: Send) -> None:
+        """Send what there is, as it is.
 
-async def nothing() -> AsyncIterator[bytes]:
+        The library gives each send a timeout of its own, which costs more than the send. Keepalives
+        have one too, and a reader that takes nothing keeps them waiting as well: that ends it.
+        """
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        async with aclosing(self._frames) as frames:
+            async for chunk in frames:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        async with self._send_lock:
+            self.active = False
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def nothing() -> AsyncGenerator[bytes]:
     """For a HEAD, which is answered without following anything."""
     return
     yield b""
@@ -89,8 +109,8 @@ async def nothing() -> AsyncIterator[bytes]:
 async def _first(subscription: Subscription) -> tuple[Snapshot | Lines | None, str | None]:
     """The first batch with anything in it, and the cursor to go on from, whatever came of it."""
     cursor = subscription.cursor
-    async with aclosing(subscription.batches()) as batches:
-        async for batch in batches:
+    with closing(subscription):
+        async for batch in subscription.batches():
             assert not isinstance(batch, Vitals)
             cursor = batch.cursor
             if isinstance(batch, Snapshot) or batch.lines:
@@ -107,7 +127,7 @@ def _bodies(batch: Snapshot | Lines | None) -> Iterable[dict[str, Any]]:
     return ()
 
 
-async def _frames(batches: AsyncIterator[Batch]) -> AsyncIterator[bytes]:
+async def _frames(batches: AsyncIterator[Batch]) -> AsyncGenerator[bytes]:
     yield RETRY
     async for batch in batches:
         match batch:

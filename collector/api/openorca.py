@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -58,7 +58,7 @@ class _Telling:
         self._tally = openorca.Tally()
         self._told_to = 0
 
-    async def frames(self, batches: AsyncIterator[Batch]) -> AsyncIterator[bytes]:
+    async def frames(self, batches: AsyncIterator[Batch]) -> AsyncGenerator[bytes]:
         async for batch in batches:
             match batch:
                 case Snapshot(_, at, workers):

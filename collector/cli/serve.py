@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,6 +29,10 @@ from collector.settings import Settings
 from collector.store.open import is_embedded, store_name
 from collector.store.protocol import Store
 from contract.vocabulary import DEFAULT_TENANT, SCOPES
+
+# A beat in flight is some dozens of objects. By the interpreter's own threshold, 700, a few of
+# them at once pass for long-lived, and all that is long-lived is looked through again and again.
+COLLECT_AFTER = 50_000
 
 # Workers beat every 15 s: their connections outlive several beats.
 KEEP_ALIVE_SECONDS = 75
@@ -146,6 +151,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER)
         if self.started and self._greet is not None:
             # Only now: a key minted for a start that then fails would be one that nobody saw.
             click.echo(await self._greet())

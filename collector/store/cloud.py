@@ -85,6 +85,7 @@ class CloudStore(RelationalStore):
             _dsn(url),
             statement_seconds=STATEMENT_SECONDS,
             pool_size=pool_size,
+            max_overflow=0,  # one more would be a new connection for each use
             pool_pre_ping=True,
             pool_timeout=STATEMENT_SECONDS,
         )

@@ -7,11 +7,11 @@ so cursor order is commit order. Worker rows are locked before counter rows, eac
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, select
+from sqlalchemy import JSON, BigInteger, Connection, Select, cast, delete, func, literal, select
 
 from collector.store.beats import Dialect, worker_json
 from collector.store.schema import event_counters, events, log_epoch
@@ -62,21 +62,33 @@ FROM {numbered} AS l JOIN {counters} AS c ON c.tenant_id = l.tenant_id"""
 
 def position(conn: Connection, tenant_id: str) -> Position:
     epoch = conn.execute(select(log_epoch.c.epoch)).scalar_one()
-    head = heads(conn, [tenant_id]).get(tenant_id, 0)
+    newest = select(event_counters.c.n).where(event_counters.c.tenant_id == tenant_id)
+    head = conn.execute(newest).scalar() or 0
     oldest = select(func.min(events.c.n)).where(events.c.tenant_id == tenant_id)
     floor = conn.execute(oldest).scalar_one()
     return Position(epoch, head + 1 if floor is None else floor, head)
 
 
-def heads(conn: Connection, tenants: Collection[str]) -> dict[str, int]:
-    c = event_counters.c
-    rows = conn.execute(select(c.tenant_id, c.n).where(c.tenant_id.in_(tenants)))
-    return {row.tenant_id: row.n for row in rows}
-
-
 def read(conn: Connection, tenant_id: str, after: int, limit: int) -> list[Event]:
     of_tenant = (_c.tenant_id == tenant_id, _c.n > after)
     return _lines(conn, select(*_LINE).where(*of_tenant).order_by(_c.n).limit(limit))
+
+
+def news(conn: Connection, heads: Mapping[str, int], limit: int) -> dict[str, list[Event]]:
+    """One statement whatever the number of tenants: they come as one JSON object."""
+    each = func.json_each_text if conn.dialect.name == "postgresql" else func.json_each
+    known = each(literal(dict(heads), JSON)).table_valued("key", "value")
+    statement = (
+        select(_c.tenant_id, *_LINE)
+        .join_from(known, events, _c.tenant_id == known.c.key)
+        .where(_c.n > cast(known.c.value, BigInteger))
+        .order_by(_c.tenant_id, _c.n)
+        .limit(limit)
+    )
+    found: dict[str, list[Event]] = {}
+    for tenant_id, *line in conn.execute(statement):
+        found.setdefault(tenant_id, []).append(_line(line))
+    return found
 
 
 def of_worker(
@@ -126,5 +138,9 @@ def _overgrown(conn: Connection, before: int, keep: int) -> list[tuple[str, int]
 
 
 def _lines(conn: Connection, statement: Select[Any]) -> list[Event]:
-    rows = conn.execute(statement)
-    return [Event._make((*line, json.loads(worker))) for *line, worker in rows]
+    return [_line(row) for row in conn.execute(statement)]
+
+
+def _line(row: Sequence[Any]) -> Event:
+    *line, worker = row
+    return Event._make((*line, json.loads(worker)))

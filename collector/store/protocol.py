@@ -15,7 +15,7 @@ Time is a parameter, in epoch microseconds. A store reads a clock only in `time`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from collector.values import (
@@ -144,8 +144,11 @@ class Store(Protocol):
         """Where the tenant's log stands; a log without lines has its floor above its head."""
         ...
 
-    async def heads(self, tenants: Collection[str]) -> dict[str, int]:
-        """The number of the newest line of each of these logs that has any."""
+    async def news(self, heads: Mapping[str, int], *, limit: int) -> dict[str, list[Event]]:
+        """The lines of each tenant's log numbered above its head, in order.
+
+        At most `limit` in all, tenant by tenant: who gets that many asks again.
+        """
         ...
 
     async def events(self, tenant_id: str, *, after: int, limit: int) -> list[Event]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, inspect, text
@@ -75,8 +75,8 @@ class RelationalStore(ABC):
     async def position(self, tenant_id: str) -> Position:
         return await self._read(events.position, tenant_id)
 
-    async def heads(self, tenants: Collection[str]) -> dict[str, int]:
-        return await self._read(events.heads, tenants)
+    async def news(self, heads: Mapping[str, int], *, limit: int) -> dict[str, list[Event]]:
+        return await self._read(events.news, heads, limit) if heads else {}
 
     async def events(self, tenant_id: str, *, after: int, limit: int) -> list[Event]:
         return await self._read(events.read, tenant_id, after, limit)
