@@ -33,8 +33,11 @@ def single(
 def text(name: str, given: dict[str, str]) -> str | None:
     """A value that a worker can have; any other would find nothing, or fail, by the store."""
     value = given.get(name)
-    if value is not None and (len(value) > MAX_TEXT or not _TEXT.fullmatch(value)):
-        raise InvalidField.of(name, f"must be up to {MAX_TEXT} characters, none of them control")
+    least = 1 if name == "agent_name" else 0  # the one that every worker has
+    if value is not None and not (least <= len(value) <= MAX_TEXT and _TEXT.fullmatch(value)):
+        raise InvalidField.of(
+            name, f"must be {least} to {MAX_TEXT} characters, none of them control"
+        )
     return value
 
 

@@ -1,0 +1,103 @@
+"""R25, R26: what the server says of itself, and how it says that it can't."""
+
+from __future__ import annotations
+
+import asyncio
+
+from conformance import expect
+from conformance.case import case
+from conformance.trial import Trial
+from conformance.wire import Answer
+
+# One tenant's share of the launcher's queue, and one more.
+ONE_TOO_MANY = 513
+CAPABILITIES = {
+    "conflict", "events", "filters", "gaps", "leave", "openorca", "paging", "removal", "summary",
+    "timeline",
+}  # fmt: skip
+
+
+@case(rule="R25", level="extended", needs=("stalling", "minting"), phase="alone")
+async def a_tenant_past_its_share_is_told_to_come_back_and_others_are_not(t: Trial) -> None:
+    flooding = t.caller(await t.control.mint(t.name("t"), "ingest"))
+    await t.control.store("stall")
+    try:
+        flood = [asyncio.create_task(flooding.beat(name)) for name in t.names(ONE_TOO_MANY)]
+        refused = await _first_refused(flood)
+        refused.refused(503, "overloaded")
+        expect.equal(refused.headers.get("retry-after"), "1", "Retry-After")
+        other = asyncio.create_task(t.a.beat(t.name()))
+    finally:
+        await t.control.store("work")
+    statuses = [(await each).status for each in flood]
+
+    expect.equal((await other).status, 202, "the answer to another tenant")
+    expect.equal(statuses.count(202), ONE_TOO_MANY - 1, "beats of the flood that were accepted")
+
+
+async def _first_refused(flood: list[asyncio.Task[Answer]]) -> Answer:
+    """The others wait for a commit that does not come."""
+    done, _ = await asyncio.wait(flood, timeout=15, return_when=asyncio.FIRST_COMPLETED)
+    expect.true(done, "an answer to one beat too many", "none within 15 s")
+    return next(iter(done)).result()
+
+
+@case(rule="R25", level="extended", needs="stalling", phase="alone")
+async def a_store_that_fails_is_told_and_the_next_beat_is_accepted(t: Trial) -> None:
+    name = t.name()
+    await t.control.store("fail")
+    try:
+        answer = await t.a.beat(name)
+    finally:
+        await t.control.store("work")
+
+    answer.refused(503, "store_unavailable")
+    expect.equal(answer.headers.get("retry-after"), "1", "Retry-After")
+    await t.a.beats(name)
+
+
+@case(rule="R25", level="extended", needs="stalling", phase="alone")
+async def a_beat_that_waits_is_not_answered_before_its_commit(t: Trial) -> None:
+    name = t.name()
+    await t.control.store("stall")
+    try:
+        waiting = asyncio.create_task(t.a.beat(name))
+        done, _ = await asyncio.wait([waiting], timeout=0.5)
+        expect.true(not done, "no answer yet", done)
+        expect.equal(await t.a.workers(name), [], "rows before the commit")
+    finally:
+        await t.control.store("work")
+
+    (await waiting).was(202)
+    expect.equal(len(await t.a.workers(name)), 1, "rows after it")
+
+
+@case(rule="R26", level="extended", needs="events")
+async def the_contract_is_described_without_a_key(t: Trial) -> None:
+    said = (await t.nobody.get("/v1/contract")).was(200).json
+
+    expect.fields(said, contract_version="1.0", beat_seconds=15, ttl_seconds=45)
+    expect.equal(sorted(said["statuses"]), ["busy", "idle", "offline"], "statuses")
+    expect.true(said["implementation"] and said["version"], "a name and a version", said)
+
+
+@case(rule="R26", level="extended", needs="clock")
+async def every_capability_is_named(t: Trial) -> None:
+    said = (await t.nobody.get("/v1/contract")).was(200).json
+
+    expect.equal(set(said["capabilities"]), CAPABILITIES, "capabilities")
+
+
+@case(rule="R26", level="extended", needs="events")
+async def health_and_readiness_need_no_key(t: Trial) -> None:
+    expect.equal((await t.nobody.get("/healthz")).was(200).json, {"status": "ok"}, "/healthz")
+    expect.equal((await t.nobody.get("/readyz")).was(200).json, {"status": "ready"}, "/readyz")
+
+
+@case(rule="R26", level="extended", needs="events")
+async def metrics_are_prometheus_text(t: Trial) -> None:
+    answer = (await t.nobody.get("/metrics")).was(200)
+
+    expect.true("# TYPE " in answer.text, "metrics with types", answer.text[:100])
+    kind = answer.headers.get("content-type", "")
+    expect.true(kind.startswith("text/plain"), "text/plain", kind)

@@ -1,0 +1,167 @@
+"""R3, R15, R17: whose time counts."""
+
+from __future__ import annotations
+
+import time
+
+from conformance import expect
+from conformance.case import case
+from conformance.clocks import SECOND
+from conformance.trial import Trial
+from conformance.wire import Json
+
+FORGED = (0, -1, 1.5, 4_102_444_800, 253_402_300_799, "yesterday", None)
+
+
+@case(rule="R3", level="core")
+async def last_seen_is_the_servers_time_whatever_ts_says(t: Trial) -> None:
+    for ts in FORGED:
+        before, forged, after = t.names(3)
+        await t.a.beats(before)
+        await t.a.beats(forged, ts=ts)
+        await t.a.beats(after)
+
+        rows = [(await t.a.worker(name))["last_seen"] for name in (before, forged, after)]
+
+        expect.true(
+            rows == sorted(rows), f"a last_seen between its neighbours' with ts {ts!r}", rows
+        )
+
+
+@case(rule="R3", level="core")
+async def a_ts_in_the_past_makes_no_worker_offline(t: Trial) -> None:
+    name = t.name()
+    await t.a.beats(name, status="busy", ts=1.0)
+
+    expect.equal((await t.a.worker(name))["status"], "busy")
+
+
+@case(rule="R3", level="core")
+async def a_ts_in_the_future_keeps_no_worker_alive(t: Trial) -> None:
+    name = t.name()
+    await t.a.beats(name, status="busy", ts=time.time() + 86_400)
+
+    await t.sleep(46.5)
+
+    expect.equal((await t.a.worker(name))["status"], "offline")
+
+
+@case(rule="R3", level="core")
+async def ts_is_served_as_it_was_sent(t: Trial) -> None:
+    name = t.name()
+    await t.a.beats(name, ts=1_783_200_015.5)
+
+    expect.equal((await t.a.worker(name)).get("ts"), 1_783_200_015.5, "ts")
+
+
+@case(rule="R15", level="core")
+async def the_answer_says_the_stamp_that_the_row_then_has(t: Trial) -> None:
+    name = t.name()
+    accepted = await t.a.beats(name)
+
+    expect.fields(accepted, status="accepted", next_beat_seconds=15)
+    expect.equal((await t.a.worker(name))["last_seen"], accepted.get("server_time"), "last_seen")
+
+
+@case(rule="R15", level="core")
+async def a_workers_own_times_are_kept_to_the_microsecond(t: Trial) -> None:
+    name = t.name()
+    await t.a.beats(name, started_at=1_783_200_000.1234564, ts=1_783_200_015.1234566)
+
+    expect.fields(await t.a.worker(name), started_at=1783200000.123456, ts=1783200015.123457)
+
+
+@case(rule="R15", level="core")
+async def ages_are_those_of_the_rosters_own_moment(t: Trial) -> None:
+    name = t.name()
+    await t.a.beats(name)
+    await t.sleep(3)
+
+    roster = await t.a.roster()
+
+    (row,) = [each for each in roster["workers"] if each["agent_id"] == name]
+    age = round(roster["server_time"] - row["last_seen"], 6)
+    expect.equal(round(row["age_seconds"], 6), age, "age_seconds")
+    expect.true(age >= 3, "an age of at least 3 s", age)
+
+
+@case(rule="R17", level="extended", needs="clock")
+async def a_beat_with_an_equal_stamp_counts(t: Trial) -> None:
+    name = t.name()
+    first = await t.a.beats(name, status="idle")
+    second = await t.a.beats(name, status="busy", active_sessions=4)
+
+    expect.equal(second["server_time"], first["server_time"], "the second stamp")
+    expect.fields(await t.a.worker(name), status="busy", active_sessions=4)
+
+
+@case(rule="R17", level="extended", needs="clock", phase="alone")
+async def a_late_beat_is_accepted_and_changes_nothing(t: Trial) -> None:
+    name = t.name()
+    await t.a.beats(name, status="busy", active_sessions=2, version="2", project="p", ts=2)
+    row = await t.a.worker(name)
+
+    await t.control.jump(-4 * SECOND)
+    accepted = await t.a.beat(name, status="idle", active_sessions=9, version="1", ts=1)
+    await t.control.jump(4 * SECOND)
+
+    accepted.was(202)
+    expect.equal(_still(await t.a.worker(name)), _still(row))
+
+
+@case(rule="R17", level="extended", needs="clock", phase="alone")
+async def a_late_leave_changes_nothing(t: Trial) -> None:
+    name = t.name()
+    await t.a.beats(name, status="busy", active_sessions=2)
+
+    await t.control.jump(-4 * SECOND)
+    await t.a.beats(name, status="offline")
+    await t.control.jump(4 * SECOND)
+
+    expect.fields(await t.a.worker(name), status="busy", active_sessions=2)
+
+
+@case(rule="R17", level="extended", needs=("clock", "events"), phase="alone")
+async def a_late_beat_is_no_line_of_the_log(t: Trial) -> None:
+    name = t.name()
+    await t.a.beats(name, status="busy")
+    cursor = await t.a.cursor()
+
+    await t.control.jump(-4 * SECOND)
+    await t.a.beats(name, status="idle")
+    await t.control.jump(4 * SECOND)
+
+    expect.equal(await t.a.lines(cursor, name), [], "lines of a late beat")
+
+
+@case(rule="R17", level="extended", needs="clock", phase="alone")
+async def a_stored_stamp_far_ahead_is_overwritten(t: Trial) -> None:
+    name = t.name()
+    await t.control.jump(10 * SECOND)
+    await t.a.beats(name, status="busy")
+    await t.control.jump(-10 * SECOND)
+
+    accepted = await t.a.beats(name, status="idle")
+
+    row = await t.a.worker(name)
+    expect.fields(row, status="idle", last_seen=accepted["server_time"])
+    await t.sleep(10)
+
+
+@case(rule="R17", level="extended", needs="clock", phase="alone")
+async def a_stored_stamp_a_little_ahead_stays(t: Trial) -> None:
+    name = t.name()
+    await t.control.jump(5 * SECOND)
+    ahead = await t.a.beats(name, status="busy")
+    await t.control.jump(-5 * SECOND)
+
+    await t.a.beats(name, status="idle")
+
+    row = await t.a.worker(name)
+    expect.fields(row, status="busy", last_seen=ahead["server_time"], age_seconds=0)
+    await t.sleep(5)
+
+
+def _still(row: Json) -> Json:
+    """All but what passes with time."""
+    return {name: value for name, value in row.items() if name != "age_seconds"}

@@ -1,0 +1,144 @@
+"""Starts a real collector of ours on a free port, over a real store, with its time in our hands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from conformance.clocks import MovedClock
+from conformance.postgres import Server, installations
+from conformance.target import Keys, Target, Unreachable
+
+OWN = ("selfhosted", "cloud")
+START = 1_783_200_000_000_000
+# Small enough to be filled by a case, large enough for all the others at once.
+SETTINGS = {"COLLECTOR_QUEUE_LIMIT": "2048", "COLLECTOR_SUBSCRIBERS": "64"}
+ORDER_SECONDS = 60
+ROOT = Path(__file__).parents[1]
+
+
+class Launched:
+    """A collector of ours, and what only its launcher can do to it."""
+
+    def __init__(self, store_url: str, tree: Path) -> None:
+        self._environment = _environment() | SETTINGS | {"COLLECTOR_STORE_URL": store_url}
+        self._tree = tree
+        self._turn = asyncio.Lock()
+        self.port = 0
+
+    async def start(self, now: int = START) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "conformance.launched", str(now), str(self.port)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=self._tree,
+            env=self._environment | {"PYTHONPATH": str(self._tree)},
+        )
+        self.port = (await self._hear())["port"]
+
+    async def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(ORDER_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    async def move(self, micros: int) -> None:
+        await self._order("move", micros)
+
+    async def jump(self, micros: int) -> None:
+        await self._order("jump", micros)
+
+    async def listen(self) -> None:
+        await self._order("listen")
+
+    async def mint(self, tenant: str, *scopes: str) -> str:
+        return str(await self._order("mint", tenant, scopes))
+
+    async def revoke(self, key: str) -> None:
+        await self._order("revoke", key.removeprefix("vk_")[:8])
+
+    async def prune(self, keep: int) -> None:
+        await self._order("prune", keep)
+
+    async def retire(self) -> None:
+        await self._order("retire")
+
+    async def store(self, how: str) -> None:
+        await self._order("store", how)
+
+    async def restart(self) -> None:
+        now = await self._order("now")
+        self._process.kill()
+        await self._process.wait()
+        await self.start(now)
+
+    async def _order(self, *order: Any) -> Any:
+        async with self._turn:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            answer = await self._hear()
+        if "failed" in answer:
+            raise Unreachable(f"the collector refused {order[0]}: {answer['failed']}")
+        return answer["done"]
+
+    async def _hear(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(ORDER_SECONDS):
+            line = await self._process.stdout.readline()
+        if not line:
+            raise Unreachable(f"the collector ended with code {await self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@asynccontextmanager
+async def launched(kind: str, tree: Path = ROOT) -> AsyncIterator[Target]:
+    """A collector over a new store of this kind, gone with the block; its code is the tree's."""
+    with tempfile.TemporaryDirectory(prefix="conformance-") as name, _postgres(kind) as server:
+        url = server.url() if server else f"sqlite:///{Path(name) / 'collector.db'}"
+        collector = Launched(url, tree)
+        await collector.start()
+        try:
+            yield Target(
+                name=kind,
+                url=f"http://127.0.0.1:{collector.port}",
+                keys=await _mint_all(collector),
+                clock=MovedClock(collector.move),
+                control=collector,
+            )
+        finally:
+            await collector.stop()
+
+
+async def _mint_all(collector: Launched) -> Keys:
+    everything = ("ingest", "read", "admin")
+    return Keys(
+        a=await collector.mint("tenant-a", *everything),
+        b=await collector.mint("tenant-b", *everything),
+        ingest=await collector.mint("tenant-a", "ingest"),
+        read=await collector.mint("tenant-a", "read"),
+    )
+
+
+def _postgres(kind: str) -> AbstractContextManager[Server | None]:
+    if kind != "cloud":
+        return nullcontext()
+    found = installations()
+    if not found:
+        raise Unreachable("no PostgreSQL: install worker-presence[conformance], or PostgreSQL")
+    return Server.start(found[0])
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("COLLECTOR_")}

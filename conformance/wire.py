@@ -1,0 +1,286 @@
+"""HTTP and JSON as they are, for the cases: nothing here knows the collector's own models."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from conformance import expect
+from conformance.expect import Breach
+
+TTL_SECONDS = 45
+HEARTBEAT = "/v1/agents/heartbeat"
+ROSTER = "/v1/agents"
+FRAME_SECONDS = 10.0
+ABSENT = object()
+# Many streams at once, and the requests beside them.
+LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64)
+# How long a target may take for one answer.
+TIMEOUT = httpx2.Timeout(20, pool=60)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One response, read to its end."""
+
+    request: str
+    status: int
+    headers: httpx2.Headers
+    text: str
+
+    @property
+    def json(self) -> Any:
+        try:
+            return json.loads(self.text)
+        except ValueError:
+            raise Breach("a JSON body", self._shown()) from None
+
+    def was(self, *statuses: int) -> Answer:
+        """Go on only if it is one of these."""
+        expected = " or ".join(map(str, statuses))
+        expect.true(self.status in statuses, f"{self.request}: {expected}", self._shown())
+        return self
+
+    def refused(self, status: int, code: str, *fields: str) -> Answer:
+        """A problem with this code that names these fields among others."""
+        problem = self.was(status).json
+        expect.true(isinstance(problem, dict), "a JSON object", self._shown())
+        expect.equal(problem.get("code"), code, f"{self.request}: code")
+        named = [error.get("field") for error in problem.get("errors", [])]
+        expect.true(set(fields) <= set(named), f"errors that name {', '.join(fields)}", named)
+        return self
+
+    def _shown(self) -> str:
+        return f"{self.status} {self.text[:200]}"
+
+
+@dataclass(slots=True)
+class Reads:
+    """What every roster that was read says of R5, whichever case read it."""
+
+    judged: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def judge(self, roster: Any) -> None:
+        """Only a roster that says when it was read can be judged."""
+        moment = roster.get("server_time") if isinstance(roster, dict) else None
+        if not isinstance(moment, int | float):
+            return
+        for worker in roster.get("workers", []):
+            silent = _microseconds(moment) - _microseconds(worker["last_seen"])
+            is_lost = silent > TTL_SECONDS * 1_000_000
+            is_offline = worker["status"] == "offline" and worker.get("reason") != "left"
+            self.judged += 1
+            if is_lost != is_offline and worker.get("reason") != "left":
+                self.wrong.append(
+                    f"{worker['agent_id']} is {worker['status']} after {silent / 1e6:.6f} s"
+                )
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever holds this key; None holds none."""
+
+    http: httpx2.AsyncClient
+    key: str | None
+    reads: Reads
+
+    async def send(
+        self, method: str, path: str, *, headers: dict[str, str] | None = None, **given: Any
+    ) -> Answer:
+        response = await self.http.request(
+            method, path, headers=self._headers() | (headers or {}), **given
+        )
+        return Answer(f"{method} {path}", response.status_code, response.headers, response.text)
+
+    async def get(self, path: str, **query: Any) -> Answer:
+        return await self.send("GET", path, params=query)
+
+    async def post(self, body: bytes | Json | list[Any], **given: Any) -> Answer:
+        """A heartbeat: bytes as they are, anything else as JSON."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.send("POST", HEARTBEAT, content=content, **given)
+
+    async def beat(self, agent_id: str, **fields: Any) -> Answer:
+        """A heartbeat, whatever becomes of it."""
+        return await self.post(body(agent_id, **fields))
+
+    async def beats(self, agent_id: str, **fields: Any) -> Json:
+        """A heartbeat that is accepted."""
+        accepted: Json = (await self.beat(agent_id, **fields)).was(202).json
+        return accepted
+
+    async def roster(self, **query: Any) -> Json:
+        """The whole answer of `GET /v1/agents`."""
+        roster: Json = (await self.get(ROSTER, **query)).was(200).json
+        self.reads.judge(roster)
+        return roster
+
+    async def workers(self, *agent_ids: str, **query: Any) -> list[Json]:
+        """Those of the roster with these ids, in its order; all of them if none is named."""
+        found: list[Json] = (await self.roster(**query))["workers"]
+        return [each for each in found if not agent_ids or each.get("agent_id") in agent_ids]
+
+    async def worker(self, agent_id: str) -> Json:
+        """The one of the roster with this id."""
+        found = await self.workers(agent_id)
+        expect.equal(len(found), 1, f"workers with the id {agent_id}")
+        return found[0]
+
+    async def events(self, after: str | None = None, **query: Any) -> tuple[list[Json], str]:
+        """What `GET /v1/events` tells, and the cursor to go on from."""
+        given = query if after is None else {"after": after, **query}
+        told = (await self.get("/v1/events", **given)).was(200).json
+        return told["events"], told["cursor"]
+
+    async def lines(self, after: str, *agent_ids: str) -> list[Json]:
+        """All lines since that cursor, of these workers alone."""
+        found: list[Json] = []
+        while True:
+            page, cursor = await self.events(after)
+            if not page:
+                return [line for line in found if line["worker"]["agent_id"] in agent_ids]
+            found += page
+            after = cursor
+
+    async def cursor(self) -> str:
+        """Where the log stands now."""
+        return (await self.events(last=0))[1]
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str = "/events", *, last: str | None = None, **query: Any
+    ) -> AsyncIterator[Stream]:
+        """An open stream of events."""
+        headers = self._headers() | ({} if last is None else {"Last-Event-ID": last})
+        timeout = httpx2.Timeout(20, pool=60, read=None)
+        async with self.http.stream(
+            "GET", path, headers=headers, params=query, timeout=timeout
+        ) as response:
+            if response.status_code != 200:
+                await response.aread()
+            Answer(f"GET {path}", response.status_code, response.headers, "").was(200)
+            async with Stream.reading(response) as stream:
+                yield stream
+
+    def _headers(self) -> dict[str, str]:
+        return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One event of a stream."""
+
+    event: str | None
+    id: str | None
+    data: Any
+
+
+class Stream:
+    """The frames of one answer, read as they come."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.headers = response.headers
+        self.retry: str | None = None
+        self.comments = 0
+        self._response = response
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
+
+    @classmethod
+    @asynccontextmanager
+    async def reading(cls, response: httpx2.Response) -> AsyncIterator[Stream]:
+        stream = cls(response)
+        task = asyncio.create_task(stream._read())
+        try:
+            yield stream
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def next(self, seconds: float = FRAME_SECONDS) -> Frame:
+        frame = await self._next(seconds)
+        if frame is None:
+            raise Breach("another frame", "the stream ended")
+        return frame
+
+    async def ended(self, seconds: float = FRAME_SECONDS) -> None:
+        """Everything that still comes, until the stream ends."""
+        while await self._next(seconds) is not None:
+            pass
+
+    async def until(
+        self, agent_id: str, *types: str, seconds: float = FRAME_SECONDS
+    ) -> tuple[Frame, list[Frame]]:
+        """The next line of one of these types about this worker, and what else came before."""
+        before: list[Frame] = []
+        async with asyncio.timeout(3 * seconds):
+            while True:
+                frame = await self.next(seconds)
+                about = frame.data.get("worker") or {}
+                if frame.event in types and about.get("agent_id") == agent_id:
+                    return frame, before
+                before.append(frame)
+
+    async def snapshot(self) -> tuple[list[Json], str]:
+        """All chunks of the snapshot that comes now: its workers and its cursor."""
+        workers: list[Json] = []
+        while True:
+            frame = await self.next()
+            expect.equal(frame.event, "snapshot", "the frame's event")
+            workers += frame.data["workers"]
+            if not frame.data["more"]:
+                return workers, str(frame.data["cursor"])
+            expect.equal(frame.id, None, "the id of a chunk that is not the last")
+
+    async def _next(self, seconds: float) -> Frame | None:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._frames.get()
+        except TimeoutError:
+            raise Breach(f"a frame within {seconds:g} s", "none") from None
+
+    async def _read(self) -> None:
+        fields: dict[str, str] = {}
+        try:
+            async for line in self._response.aiter_lines():
+                if line.startswith(":"):
+                    self.comments += 1
+                elif line:
+                    name, _, value = line.partition(":")
+                    fields[name] = value.removeprefix(" ")
+                else:
+                    self._take(fields)
+                    fields = {}
+        except httpx2.HTTPError:
+            pass  # a stream that breaks off has ended too
+        self._frames.put_nowait(None)
+
+    def _take(self, fields: dict[str, str]) -> None:
+        self.retry = fields.get("retry", self.retry)
+        if "data" in fields:
+            data = json.loads(fields["data"])
+            self._frames.put_nowait(Frame(fields.get("event"), fields.get("id"), data))
+
+
+def body(agent_id: Any, **fields: Any) -> Json:
+    """A small heartbeat; a field that is ABSENT is left out."""
+    whole = {"agent_id": agent_id, "agent_name": "conformance", "status": "idle"} | fields
+    return {name: value for name, value in whole.items() if value is not ABSENT}
+
+
+def address(agent_id: str, rest: str = "") -> str:
+    """The worker's own path: its id is one segment."""
+    return f"{ROSTER}/{quote(agent_id, safe='')}{rest}"
