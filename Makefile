@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas proof-kill proof-feed peer bench-ingest bench-subscribers clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed peer bench-ingest bench-subscribers clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -43,6 +43,12 @@ schemas: install  ## write contract/schemas/ anew from the models
 lock:  ## resolve requirements.lock anew (needs uv on PATH)
 	uv pip compile --universal --generate-hashes --all-extras --no-header --no-annotate --upgrade \
 	  pyproject.toml -o requirements.lock
+
+conformance: install  ## does this collector keep the contract, on both stores, and do they differ?
+	$(BIN)/python -m conformance --compare selfhosted cloud
+
+drift: install  ## break the collector in many ways: the suite must name the rule each time
+	$(BIN)/python -m conformance.drift
 
 proof-kill: install  ## kill -9 under load, both stores: nothing acknowledged is ever missing
 	$(BIN)/python -m benchmarks.kill

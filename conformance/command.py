@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,24 +39,29 @@ Exit codes:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which cases, of which code."""
-
-    cases: list[Case]
-    tree: Path
-    keys: Keys | None
-
-
 def _is_target(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is None or value in OWN or value.startswith(("http://", "https://")):
         return value
     raise click.BadParameter(f"{value!r} is neither {' nor '.join(OWN)} nor an http(s) address")
 
 
+def _are_targets(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, str] | None
+) -> tuple[str, str] | None:
+    for each in value or ():
+        _is_target(ctx, param, each)
+    return value
+
+
 @click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--target", callback=_is_target, help="selfhosted, cloud, or an address.")
-@click.option("--compare", nargs=2, metavar="A B", help="Two targets, and where they differ.")
+@click.option(
+    "--compare",
+    nargs=2,
+    callback=_are_targets,
+    metavar="A B",
+    help="Two targets, and where they differ.",
+)
 @click.option("--key", envvar="CONFORMANCE_KEY", help="A key of one tenant, every scope.")
 @click.option("--other-key", envvar="CONFORMANCE_OTHER_KEY", help="The same of another tenant.")
 @click.option("--ingest-key", envvar="CONFORMANCE_INGEST_KEY", help="One that may only beat.")
@@ -64,6 +70,13 @@ def _is_target(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     "--tenantless-key",
     envvar="CONFORMANCE_TENANTLESS_KEY",
     help="One of no tenant, where there is such a thing.",
+)
+@click.option(
+    "--other-tenant",
+    envvar="CONFORMANCE_OTHER_TENANT",
+    default="tenant-b",
+    show_default=True,
+    help="What the other key's tenant is called, for beats that claim to be its.",
 )
 @click.option("--rule", "rules", multiple=True, help="Only the cases of this rule, as in R5.")
 @click.option("--report", "json_file", type=click.Path(path_type=Path), help="Write JSON here.")
@@ -78,93 +91,113 @@ def _is_target(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     hidden=True,
     help="Where the code of selfhosted and cloud is.",
 )
-def conformance(
-    target: str | None,
-    compare: tuple[str, str] | None,
-    key: str | None,
-    other_key: str | None,
-    ingest_key: str | None,
-    read_key: str | None,
-    tenantless_key: str | None,
-    rules: tuple[str, ...],
-    json_file: Path | None,
-    junit: Path | None,
-    verbose: bool,
-    matrix: bool,
-    list_them: bool,
-    tree: Path,
-) -> None:
+def conformance(**given: Any) -> None:
     """Say, rule by rule, whether a collector keeps the contract.
 
     A collector of ours is started for it, on a new store. Any other one needs two keys, of two
     tenants that may be written to: workers with random names beat there for about a minute, and
     are removed afterwards where the collector allows it.
     """
-    cases = [case for case in all_cases() if not rules or case.rule in rules]
-    if not cases:
-        raise click.UsageError(f"no case has the rule {', '.join(rules)}")
-    if list_them:
+    options = Options(**given)
+    cases = options.cases()
+    if options.list_them:
         for case in cases:
             click.echo(f"{case.rule:4} {case.level:9} {case.claim}")
         return
-    names = _names(target, compare)
-    keys = None
-    if key and other_key:
-        keys = Keys(key, other_key, ingest_key, read_key, tenantless_key)
-    elif any(name not in OWN for name in names):
-        raise click.UsageError("an address needs --key and --other-key, of two tenants")
-    if matrix and (compare is None or rules):
-        raise click.UsageError("--matrix needs --compare and all rules")
+    options.check()
     try:
-        runs = asyncio.run(_run_all(names, Wanted(cases, tree, keys)))
+        runs = asyncio.run(_run_all(options, cases))
     except Unreachable as error:
         click.secho(f"conformance: {error}", fg="red", err=True)
         sys.exit(3)
-    for results in runs:
-        report.show(results, verbose=verbose)
-    if compare is not None:
-        report.show_differences(*runs)
-    if json_file is not None:
-        json_file.write_text(report.as_json(runs))
-    if junit is not None:
-        junit.write_text(report.as_junit(runs))
-    if matrix:
-        CONTRACT.write_text(with_matrix(CONTRACT.read_text(), *runs))
+    _tell(options, runs)
     sys.exit(0 if all(results.is_clean for results in runs) else 1)
 
 
-def _names(target: str | None, compare: tuple[str, str] | None) -> list[str]:
-    if (target is None) == (compare is None):
-        raise click.UsageError("give either --target or --compare")
-    return [target] if target is not None else list(compare or ())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for on the command line."""
+
+    target: str | None
+    compare: tuple[str, str] | None
+    key: str | None
+    other_key: str | None
+    ingest_key: str | None
+    read_key: str | None
+    tenantless_key: str | None
+    other_tenant: str
+    rules: tuple[str, ...]
+    json_file: Path | None
+    junit: Path | None
+    verbose: bool
+    matrix: bool
+    list_them: bool
+    tree: Path
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.compare or ((self.target,) if self.target else ())
+
+    def cases(self) -> list[Case]:
+        found = [case for case in all_cases() if not self.rules or case.rule in self.rules]
+        if not found:
+            raise click.UsageError(f"no case has the rule {', '.join(self.rules)}")
+        return found
+
+    def check(self) -> None:
+        if (self.target is None) == (self.compare is None):
+            raise click.UsageError("give either --target or --compare")
+        is_foreign = any(name not in OWN for name in self.names)
+        if is_foreign and not (self.key and self.other_key):
+            raise click.UsageError("an address needs --key and --other-key, of two tenants")
+        if self.matrix and (self.compare is None or self.rules):
+            raise click.UsageError("--matrix needs --compare and all rules")
+
+    def foreign(self, address: str) -> Target:
+        assert self.key is not None
+        assert self.other_key is not None
+        keys = Keys(self.key, self.other_key, self.ingest_key, self.read_key, self.tenantless_key)
+        return Target(address, address.rstrip("/"), keys, self.other_tenant)
 
 
-async def _run_all(names: list[str], wanted: Wanted) -> list[Results]:
-    return [await _run_one(name, wanted) for name in names]
+def _tell(options: Options, runs: list[Results]) -> None:
+    for results in runs:
+        report.show(results, verbose=options.verbose)
+    if options.compare is not None:
+        report.show_differences(*runs)
+    if options.json_file is not None:
+        options.json_file.write_text(report.as_json(runs))
+    if options.junit is not None:
+        options.junit.write_text(report.as_junit(runs))
+    if options.matrix:
+        CONTRACT.write_text(with_matrix(CONTRACT.read_text(), *runs))
 
 
-async def _run_one(name: str, wanted: Wanted) -> Results:
-    async with opened(name, wanted) as target:
+async def _run_all(options: Options, cases: list[Case]) -> list[Results]:
+    return [await _run_one(name, options, cases) for name in options.names]
+
+
+async def _run_one(name: str, options: Options, cases: list[Case]) -> Results:
+    async with opened(name, options) as target:
         with click.progressbar(
-            length=len(wanted.cases), label=name, file=sys.stderr, show_pos=True
+            length=len(cases), label=name, file=sys.stderr, show_pos=True
         ) as progress:
 
             def tell(_outcome: Outcome) -> None:
                 progress.update(1)
 
-            results = await run(target, wanted.cases, tell)
+            results = await run(target, cases, tell)
         return report.redacted(results, target.keys.all())
 
 
 @asynccontextmanager
-async def opened(name: str, wanted: Wanted) -> AsyncIterator[Target]:
+async def opened(name: str, options: Options) -> AsyncIterator[Target]:
     """Ours, started for it; or somebody's, as it is."""
     if name in OWN:
-        async with launched(name, wanted.tree) as target:
+        async with launched(name, options.tree) as target:
             yield target
-        return
-    assert wanted.keys is not None
-    yield Target(name=name, url=name.rstrip("/"), keys=wanted.keys)
+    else:
+        yield options.foreign(name)
 
 
 def titles(page: str) -> dict[str, str]:

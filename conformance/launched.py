@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import uvicorn
+import uvloop
 
 from collector import keys
 from collector.api.parts import Parts
@@ -167,4 +168,5 @@ def _say(what: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher ends it, by closing its input
-    asyncio.run(main(*map(int, sys.argv[1:])))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(*map(int, sys.argv[1:])))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable
 
 import httpx2
 
-from conformance import expect
 from conformance.clocks import SECOND
 from conformance.target import Control, Target
 from conformance.wire import Caller, Reads
-
-POLL_SECONDS = 0.05
 
 
 class Trial:
@@ -57,14 +52,3 @@ class Trial:
         """The collector does not listen for so long, and then does again."""
         await self.control.jump(round(seconds * SECOND))
         await self.control.listen()
-
-    async def eventually(
-        self, look: Callable[[], Awaitable[bool]], expected: str, seconds: float = 5
-    ) -> None:
-        """Really wait, for what a target may take a moment for."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not await look():
-                    await asyncio.sleep(POLL_SECONDS)
-        except TimeoutError:
-            expect.true(False, f"{expected} within {seconds:g} s", "not by then")

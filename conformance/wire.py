@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,9 @@ ROSTER = "/v1/agents"
 FRAME_SECONDS = 10.0
 ABSENT = object()
 # Many streams at once, and the requests beside them.
-LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64)
+# Idle ones are let go before a server does it, by default after 5 s: one that ends while a request
+# is on its way to it would look like a breach.
+LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64, keepalive_expiry=2)
 # How long a target may take for one answer.
 TIMEOUT = httpx2.Timeout(20, pool=60)
 
@@ -276,8 +279,13 @@ class Stream:
 
 
 def body(agent_id: Any, **fields: Any) -> Json:
-    """A small heartbeat; a field that is ABSENT is left out."""
-    whole = {"agent_id": agent_id, "agent_name": "conformance", "status": "idle"} | fields
+    """A small heartbeat; a field that is ABSENT is left out.
+
+    It has a `ts` as every real worker's has: a server that can't do without breaks the one claim
+    about that, and not all of them.
+    """
+    small = {"agent_id": agent_id, "agent_name": "conformance", "status": "idle"}
+    whole = small | {"ts": time.time()} | fields
     return {name: value for name, value in whole.items() if value is not ABSENT}
 
 

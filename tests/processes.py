@@ -35,9 +35,11 @@ def run(
     )
 
 
-def create_key(store_url: str, tenant: str = "acme") -> dict[str, Any]:
-    """A key that may beat and read, as `keys create --json` prints it."""
-    command = ("keys", "create", "--tenant", tenant, "--scopes", "ingest,read", "--json")
+def create_key(
+    store_url: str, tenant: str = "acme", scopes: str = "ingest,read"
+) -> dict[str, Any]:
+    """A key with these scopes, as `keys create --json` prints it."""
+    command = ("keys", "create", "--tenant", tenant, "--scopes", scopes, "--json")
     created = run(*command, env={"COLLECTOR_STORE_URL": store_url})
     assert created.returncode == 0, created.stderr
     key: dict[str, Any] = json.loads(created.stdout)

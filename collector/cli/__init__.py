@@ -18,6 +18,7 @@ Examples:
   collector keys create --tenant acme --scopes ingest,read
   collector agents list
   collector events --follow
+  collector conformance --target selfhosted
 
 \b
 Exit codes:
@@ -29,7 +30,7 @@ class Commands(click.Group):
     """Each command is imported when it is asked for: most need nothing of the server."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        return ["serve", "migrate", "keys", "agents", "events"]
+        return ["serve", "migrate", "keys", "agents", "events", "conformance"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.list_commands(ctx):

@@ -10,7 +10,7 @@ from typing import Any
 from conformance import expect
 from conformance.case import case
 from conformance.trial import Trial
-from conformance.wire import body
+from conformance.wire import ABSENT, body
 
 MAX_BODY = 16_384
 MAX_TEXT = 256
@@ -66,6 +66,22 @@ async def what_was_accepted_survives_a_kill(t: Trial) -> None:
     expect.equal(found, dict.fromkeys(names, "kept"))
 
 
+@case(rule="R7", level="extended", needs="stalling", phase="alone")
+async def a_beat_that_waits_is_not_answered_before_its_commit(t: Trial) -> None:
+    name = t.name()
+    await t.control.store("stall")
+    try:
+        waiting = asyncio.create_task(t.a.beat(name))
+        done, _ = await asyncio.wait([waiting], timeout=0.5)
+        expect.true(not done, "no answer yet", done)
+        expect.equal(await t.a.workers(name), [], "rows before the commit")
+    finally:
+        await t.control.store("work")
+
+    (await waiting).was(202)
+    expect.equal(len(await t.a.workers(name)), 1, "rows after it")
+
+
 @case(rule="R8", level="core")
 async def what_is_not_json_is_refused_with_400(t: Trial) -> None:
     for content in NOT_JSON:
@@ -91,7 +107,7 @@ async def each_required_field_is_required(t: Trial) -> None:
 async def every_other_field_may_be_null_or_absent(t: Trial) -> None:
     absent, null = t.name(), t.name()
     optional = (*TEXTS[2:], *WHOLE, "tenant_id", "started_at", "ts", "cpu_pct")
-    await t.a.beats(absent)
+    await t.a.beats(absent, ts=ABSENT)
     await t.a.beats(null, **dict.fromkeys(optional))
 
     for row in await t.a.workers(absent, null):
@@ -176,7 +192,7 @@ async def text_of_any_script_comes_back_as_it_was_sent(t: Trial) -> None:
 @case(rule="R8", level="core")
 async def of_a_name_given_twice_the_last_counts(t: Trial) -> None:
     name = t.name()
-    twice = f'{{"agent_id": "{name}", "agent_name": "x", "status": "idle", "status": "busy"}}'
+    twice = json.dumps(body(name, status="idle"))[:-1] + ', "status": "busy"}'
     (await t.a.post(twice.encode())).was(202)
 
     expect.equal((await t.a.worker(name))["status"], "busy")
@@ -275,5 +291,5 @@ async def a_body_of_no_announced_length_has_the_same_limit(t: Trial) -> None:
 
 
 def _of_length(name: str, length: int) -> bytes:
-    bare = json.dumps(body(name, pad="")).encode()
-    return json.dumps(body(name, pad="x" * (length - len(bare)))).encode()
+    bare = body(name, pad="")
+    return json.dumps(bare | {"pad": "x" * (length - len(json.dumps(bare)))}).encode()

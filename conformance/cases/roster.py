@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance import expect
 from conformance.case import case
 from conformance.trial import Trial
-from conformance.wire import ROSTER, Json, address
+from conformance.wire import ABSENT, ROSTER, Json, address
 
 SENT: Json = {
     "agent_name": "reception",
@@ -41,7 +41,7 @@ async def a_worker_is_served_as_it_said(t: Trial) -> None:
 @case(rule="R18", level="core")
 async def every_field_is_there_and_null_where_nothing_was_sent(t: Trial) -> None:
     name = t.name()
-    await t.a.beats(name)
+    await t.a.beats(name, ts=ABSENT)
 
     row = await t.a.worker(name)
 
@@ -56,7 +56,7 @@ async def every_field_is_there_and_null_where_nothing_was_sent(t: Trial) -> None
 async def a_newer_beat_replaces_all_that_the_older_one_said(t: Trial) -> None:
     name = t.name()
     await t.a.beats(name, **SENT, cpu_pct=50)
-    await t.a.beats(name, agent_name="other", status="idle")
+    await t.a.beats(name, agent_name="other", status="idle", ts=ABSENT)
 
     row = await t.a.worker(name)
 
@@ -239,6 +239,20 @@ async def a_status_is_the_readers_and_several_mean_any(t: Trial) -> None:
     await t.sleep(46.5)
     expect.equal(await found("offline"), {idle, busy, left}, "offline once they are lost")
     expect.equal(await found("busy"), set(), "busy once they are lost")
+
+
+@case(rule="R20", level="extended", needs=("filters", "clock"))
+async def the_filter_and_the_row_agree_to_the_microsecond(t: Trial) -> None:
+    group, name = t.name("group"), t.name()
+    await t.a.beats(name, agent_name=group, status="busy")
+
+    async def found(status: str) -> list[str]:
+        return [each["status"] for each in await t.a.workers(agent_name=group, status=status)]
+
+    await t.sleep(45)
+    expect.equal((await found("busy"), await found("offline")), (["busy"], []), "at 45 s")
+    await t.sleep(0.000001)
+    expect.equal((await found("busy"), await found("offline")), ([], ["offline"]), "past it")
 
 
 @case(rule="R20", level="extended", needs="filters")

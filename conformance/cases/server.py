@@ -56,22 +56,6 @@ async def a_store_that_fails_is_told_and_the_next_beat_is_accepted(t: Trial) -> 
     await t.a.beats(name)
 
 
-@case(rule="R25", level="extended", needs="stalling", phase="alone")
-async def a_beat_that_waits_is_not_answered_before_its_commit(t: Trial) -> None:
-    name = t.name()
-    await t.control.store("stall")
-    try:
-        waiting = asyncio.create_task(t.a.beat(name))
-        done, _ = await asyncio.wait([waiting], timeout=0.5)
-        expect.true(not done, "no answer yet", done)
-        expect.equal(await t.a.workers(name), [], "rows before the commit")
-    finally:
-        await t.control.store("work")
-
-    (await waiting).was(202)
-    expect.equal(len(await t.a.workers(name)), 1, "rows after it")
-
-
 @case(rule="R26", level="extended", needs="events")
 async def the_contract_is_described_without_a_key(t: Trial) -> None:
     said = (await t.nobody.get("/v1/contract")).was(200).json
