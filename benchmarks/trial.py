@@ -139,7 +139,8 @@ class Trial:
         while True:
             await asyncio.sleep(REMOVE_EVERY_SECONDS)
             with suppress(StoreError):
-                await self._store.remove(*random.choice(self._crew.members), now=self._clock.now())
+                tenant_id, agent_id = random.choice(self._crew.members)
+                await self._store.remove(tenant_id, [agent_id], now=self._clock.now())
 
     async def _look(self) -> Outcome:
         """Compare, and a few times again if need be: what is wrong stays wrong, a delay passes."""

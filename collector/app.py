@@ -13,7 +13,17 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from collector.api import events, gaps, health, openorca, summary, timeline, workers
+from collector.api import (
+    audit,
+    events,
+    gaps,
+    health,
+    keys,
+    openorca,
+    summary,
+    timeline,
+    workers,
+)
 from collector.api.envelope import Envelope
 from collector.api.parts import Parts
 from collector.api.problems import on_collector_error, on_http_exception
@@ -24,6 +34,7 @@ from collector.gaps import Listener
 from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
+from collector.quotas import Quotas
 from collector.retention import Retention
 from collector.settings import Settings
 from collector.store.protocol import Store
@@ -32,11 +43,15 @@ from collector.values import SECOND
 
 ROUTES = [
     Route("/v1/agents/heartbeat", workers.HeartbeatEndpoint(), methods=["POST"]),
-    Route("/v1/agents", workers.roster),
+    Route("/v1/agents", workers.RosterEndpoint, methods=["GET", "DELETE"]),
     Route("/v1/agents/{agent_id}", workers.WorkerEndpoint, methods=["GET", "DELETE"]),
     Route("/v1/agents/{agent_id}/timeline", timeline.timeline),
     Route("/v1/summary", summary.summary),
     Route("/v1/gaps", gaps.gaps),
+    Route("/v1/keys", keys.KeysEndpoint, methods=["GET", "POST"]),
+    Route("/v1/keys/{key_id}", keys.KeyEndpoint, methods=["DELETE"]),
+    Route("/v1/keys/{key_id}/rotate", keys.rotate, methods=["POST"]),
+    Route("/v1/audit", audit.audit),
     Route("/events", events.stream),
     Route("/v1/events", events.poll),
     Route("/openorca/runtime-info", openorca.runtime_info),
@@ -93,6 +108,7 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
         listener=listener,
         sweep=Sweep(store, clock, gone=listener.gone),
         feed=feed,
+        quotas=Quotas(store, clock, settings),
         retention=Retention(store, clock, settings),
     )
 
@@ -110,6 +126,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         parts.sweep.follow(),
         parts.retention.follow(),
         parts.feed.follow(),
+        parts.quotas.follow(),
         parts.metrics.follow(),
         stay_anchored(parts.store.time, parts.clock),
     ):

@@ -8,6 +8,8 @@ CollectorError
 ├── MissingScope             missing_scope       the key may not do this
 ├── NotFound                 not_found           no such worker, key or route
 ├── MethodNotAllowed         method_not_allowed  the route exists, for other methods
+├── NotActive                not_active          the key is revoked or expired
+├── QuotaExceeded            quota_exceeded      the tenant has or does as much as it may
 ├── TooManySubscribers       too_many_subscribers  the tenant's streams are as many as may be
 ├── Overloaded               overloaded          a bounded queue is full
 ├── NotReady                 not_ready           a readiness check fails
@@ -71,6 +73,18 @@ class NotFound(CollectorError):
 
 class MethodNotAllowed(CollectorError):
     code = "method_not_allowed"
+
+
+class NotActive(CollectorError):
+    code = "not_active"
+
+
+class QuotaExceeded(CollectorError):
+    code = "quota_exceeded"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail)
+        self.headers = {"Retry-After": str(retry_after_seconds)}
 
 
 class TooManySubscribers(CollectorError):

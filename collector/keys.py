@@ -20,10 +20,10 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from collector.clock import Clock, every
-from collector.errors import Overloaded, Unauthenticated
+from collector.errors import Overloaded, StoreError, Unauthenticated
 from collector.metrics import Metrics
-from collector.store.protocol import Store
-from collector.values import SECOND, Key, Principal
+from collector.store.protocol import OPERATOR, Store
+from collector.values import NEVER, SECOND, Key, Principal
 from contract.vocabulary import (
     KEY_ALPHABET,
     KEY_ID_LENGTH,
@@ -31,10 +31,13 @@ from contract.vocabulary import (
     KEY_PATTERN,
     KEY_PREFIX,
     SCOPES,
+    KeyState,
     Scope,
 )
 
 POLL_SECONDS = 1.0
+# How well `last_used_at` is known.
+USED_SECONDS = 60.0
 CACHED_KEYS = 100_000
 WRONG_KEYS = 10_000
 WRONG_FOR = 10 * SECOND
@@ -50,7 +53,12 @@ _hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1, type
 
 
 def mint(
-    tenant_id: str, scopes: Iterable[Scope], *, now: int, name: str | None = None
+    tenant_id: str,
+    scopes: Iterable[Scope],
+    *,
+    now: int,
+    name: str | None = None,
+    expires_at: int | None = None,
 ) -> tuple[Key, str]:
     """A new key and its plaintext, which exists nowhere else."""
     secret = "".join(secrets.choice(KEY_ALPHABET) for _ in range(KEY_LENGTH))
@@ -64,18 +72,37 @@ def mint(
         scopes=tuple(scope for scope in SCOPES if scope in held),
         created_at=now,
         revoked_at=None,
+        expires_at=expires_at,
     )
     return key, plaintext
 
 
 async def create(
-    store: Store, tenant_id: str, scopes: Iterable[Scope], *, now: int, name: str | None = None
+    store: Store,
+    tenant_id: str,
+    scopes: Iterable[Scope],
+    *,
+    now: int,
+    name: str | None = None,
+    expires_at: int | None = None,
+    by: str = OPERATOR,
 ) -> tuple[Key, str]:
     """Mint a key and store it; a public part that is taken is drawn anew."""
+    held = tuple(scopes)
     while True:
-        key, plaintext = mint(tenant_id, scopes, now=now, name=name)
-        if await store.add_key(key):
+        key, plaintext = mint(tenant_id, held, now=now, name=name, expires_at=expires_at)
+        if await store.add_key(key, by=by):
             return key, plaintext
+
+
+async def rotate(
+    store: Store, key: Key, *, overlap: int, now: int, by: str = OPERATOR
+) -> tuple[Key, str]:
+    """A successor that may do the same; the key itself goes on for the overlap."""
+    while True:
+        successor, plaintext = mint(key.tenant_id, key.scopes, now=now, name=key.name)
+        if await store.replace_key(key.id, successor, expires_at=now + overlap, by=by):
+            return successor, plaintext
 
 
 class Keyring:
@@ -92,6 +119,8 @@ class Keyring:
         self._waiting: Counter[str] = Counter()
         self._look_ups = asyncio.Semaphore(LOOK_UPS)
         self._revision = -1
+        self._used: set[str] = set()
+        self._next_expiry = NEVER
         self._listeners: list[Callable[[frozenset[str]], None]] = []
 
     def on_revoke(self, tell: Callable[[frozenset[str]], None]) -> None:
@@ -102,6 +131,8 @@ class Keyring:
         self._revision = (await self._store.key_changes(since=self._revision)).revision
 
     async def close(self) -> None:
+        with suppress(StoreError):
+            await self.note_used()
         for task in list(self._under_way.values()):
             task.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -112,15 +143,24 @@ class Keyring:
         principal = self._known.get(digest)
         if principal is not None:
             self._metrics.key_hit.inc()
-            return principal
-        principal = await self._unknown(digest, presented)
-        if principal is None:
-            raise Unauthenticated("The key is unknown, revoked or mistyped.")
+        else:
+            principal = await self._unknown(digest, presented)
+            if principal is None:
+                raise Unauthenticated("The key is unknown, revoked, expired or mistyped.")
+        self._used.add(principal.key_id)
         return principal
 
     async def follow(self) -> None:
         """Poll the key revision for ever: a revoked key is refused within two seconds."""
-        await every(POLL_SECONDS, self.refresh, "the key revision was not read")
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(every(POLL_SECONDS, self.refresh, "the key revision was not read"))
+            loops.create_task(every(USED_SECONDS, self.note_used, "the use of keys was not noted"))
+
+    async def note_used(self) -> None:
+        """Which keys were in use lately, in one write for all of them."""
+        used, self._used = self._used, set()
+        if used:
+            await self._store.use_keys(used, now=self._clock.now())
 
     async def refresh(self) -> None:
         """Forget what was known of keys that changed."""
@@ -132,9 +172,25 @@ class Keyring:
                 if who.key_id not in changes.changed
             )
             self._wrong.clear()
-            for tell in self._listeners:
-                tell(changes.revoked)
+            self._tell(changes.revoked)
         self._revision = changes.revision
+        self._expire()
+
+    def _expire(self) -> None:
+        """Let go of keys whose time is up, and of their streams."""
+        now = self._clock.now()
+        if now < self._next_expiry:
+            return
+        ended = {who.key_id for who in self._known.values() if _ends(who) <= now}
+        self._known = OrderedDict(
+            (digest, who) for digest, who in self._known.items() if who.key_id not in ended
+        )
+        self._next_expiry = min(map(_ends, self._known.values()), default=NEVER)
+        self._tell(frozenset(ended))
+
+    def _tell(self, ended: frozenset[str]) -> None:
+        for tell in self._listeners:
+            tell(ended)
 
     async def _unknown(self, digest: bytes, presented: str) -> Principal | None:
         if _SHAPE.fullmatch(presented) is None or self._is_wrong(digest):
@@ -172,14 +228,14 @@ class Keyring:
             revision = self._revision
             async with self._look_ups:
                 key = await self._store.find_key(key_id)
-            if key is None or key.revoked_at is not None:
+            if key is None or not key.is_active(self._clock.now()):
                 return None
             self._metrics.argon2_runs.inc()
             loop = asyncio.get_running_loop()
             if not await loop.run_in_executor(self._pool, _matches, key.digest, presented):
                 return None
             if revision == self._revision:
-                return Principal(key.tenant_id, frozenset(key.scopes), key.id)
+                return Principal(key.tenant_id, frozenset(key.scopes), key.id, key.expires_at)
 
     def _is_wrong(self, digest: bytes) -> bool:
         return self._wrong.get(digest, 0) > self._clock.now()
@@ -187,15 +243,26 @@ class Keyring:
     def _remember(self, digest: bytes, principal: Principal | None) -> None:
         if principal is not None:
             self._known[digest] = principal
+            self._next_expiry = min(self._next_expiry, _ends(principal))
             _trim(self._known, CACHED_KEYS)
         else:
             self._wrong[digest] = self._clock.now() + WRONG_FOR
             _trim(self._wrong, WRONG_KEYS)
 
 
+def _ends(principal: Principal) -> int:
+    return NEVER if principal.expires_at is None else principal.expires_at
+
+
 def _trim(cache: OrderedDict[bytes, Principal] | OrderedDict[bytes, int], most: int) -> None:
     while len(cache) > most:
         cache.popitem(last=False)
+
+
+def state(key: Key, now: int) -> KeyState:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "active" if key.is_active(now) else "expired"
 
 
 def _matches(digest: str, presented: str) -> bool:

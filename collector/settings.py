@@ -10,6 +10,7 @@ from collector.errors import InvalidField
 
 PREFIX = "COLLECTOR_"
 LOG_LEVELS = ("debug", "info", "warning", "error")
+_AT_LEAST_0 = ("max_workers", "max_keys", "max_beats_per_second")
 _AT_LEAST_1 = (
     "pool_size",
     "subscribers",
@@ -46,6 +47,11 @@ class Settings:
         8192, "Beats that may wait for their commit; one tenant may hold a quarter of them."
     )
     subscribers: int = _setting(1000, "Event streams that one tenant may have on one process.")
+    max_workers: int = _setting(0, "Live workers that one tenant may have; 0 is no limit.")
+    max_keys: int = _setting(1000, "Active keys that one tenant may make over HTTP; 0 is no limit.")
+    max_beats_per_second: int = _setting(
+        0, "Heartbeats a second that one process takes from one tenant; 0 is no limit."
+    )
     verifiers: int = _setting(2, "Threads that verify keys seen for the first time.")
     forget_after_days: int = _setting(
         30, "Days after its last beat that a worker is removed by itself."
@@ -71,6 +77,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         _require("port", 0 <= self.port <= 65535, "must be between 0 and 65535")
+        for name in _AT_LEAST_0:
+            _require(name, getattr(self, name) >= 0, "must be at least 0")
         for name in _AT_LEAST_1:
             _require(name, getattr(self, name) >= 1, "must be at least 1")
         _require("queue_limit", self.queue_limit >= 4, "must be at least 4")

@@ -5,7 +5,8 @@ Times are epoch microseconds; tuples, because a batch of them is transposed into
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from contract.vocabulary import TTL_SECONDS, Reason, Scope, Status
@@ -16,6 +17,8 @@ TTL = TTL_SECONDS * SECOND
 GAP = 15 * SECOND
 # The gap cutoff when no gap is recent: every silence counts.
 NO_GAP = 2**63 - 1
+# Later than any stamp.
+NEVER = 2**63 - 1
 
 
 class Beat(NamedTuple):
@@ -88,6 +91,7 @@ class RosterQuery:
     project: str | None = None
     region: str | None = None
     seen_since: int | None = None
+    seen_before: int | None = None
     limit: int | None = None
     after: Walk | None = None
 
@@ -154,6 +158,42 @@ class Key:
     scopes: tuple[Scope, ...]
     created_at: int
     revoked_at: int | None
+    expires_at: int | None = None
+    last_used_at: int | None = None
+
+    def is_active(self, now: int) -> bool:
+        """Whether it opens anything at that moment."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What somebody does, for the audit: a key's id, or the operator at the store itself."""
+
+    action: str
+    subject: str
+    actor: str = "operator"
+    detail: Mapping[str, object] = field(default_factory=dict)
+
+
+class Audited(NamedTuple):
+    """One act that was done."""
+
+    id: int
+    at: int
+    actor: str
+    action: str
+    subject: str
+    detail: dict[str, object]
+
+
+class Tenant(NamedTuple):
+    """A tenant as the operator sees it."""
+
+    tenant_id: str
+    workers: int
+    last_seen: int | None
+    active_keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +212,4 @@ class Principal:
     tenant_id: str
     scopes: frozenset[Scope]
     key_id: str
+    expires_at: int | None = None

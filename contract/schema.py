@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from contract.audit import Audit
+from contract.key import KeyRequest, Keys, NewKey, RotateRequest
 from contract.problem import Problem
 from contract.worker import Accepted, Heartbeat, Roster, Worker
 
@@ -17,6 +19,11 @@ _MODELS: dict[str, type[BaseModel]] = {
     "accepted": Accepted,
     "worker": Worker,
     "roster": Roster,
+    "key-request": KeyRequest,
+    "rotate-request": RotateRequest,
+    "new-key": NewKey,
+    "keys": Keys,
+    "audit": Audit,
     "problem": Problem,
 }
 

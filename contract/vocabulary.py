@@ -41,11 +41,22 @@ VITAL_FIELDS: Final = ("ts", "memory_rss_bytes", "memory_total_bytes", "cpu_pct"
 Scope = Literal["ingest", "read", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("ingest", "read", "admin")
 
+KeyState = Literal["active", "expired", "revoked"]
+
 KEY_PREFIX: Final = "vk_"
 KEY_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 KEY_LENGTH: Final = 32
 KEY_ID_LENGTH: Final = 8
 KEY_PATTERN: Final = rf"{KEY_PREFIX}[A-Z2-7]{{{KEY_LENGTH}}}"
+
+# How long a key may be asked to last, and to go on beside its successor.
+MAX_KEY_SECONDS: Final = 315_360_000
+MAX_OVERLAP_SECONDS: Final = 2_592_000
+OVERLAP_SECONDS: Final = 3_600
+# From this age on a key should be rotated.
+OLD_KEY_DAYS: Final = 90
+AUDIT_PAGE: Final = 100
+MAX_AUDIT_PAGE: Final = 1_000
 
 TENANT_PATTERN: Final = r"[a-z0-9-]{1,63}"
 DEFAULT_TENANT: Final = "default"

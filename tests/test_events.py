@@ -87,7 +87,7 @@ async def test_every_kind_of_event_is_told_in_order(fleet: Fleet) -> None:
             fleet.clock.move(5)
             await parts.listener.listen()
         await parts.sweep.tick()
-        await fleet.store.remove("acme", "a", now=fleet.clock.now())
+        await fleet.store.remove("acme", ["a"], now=fleet.clock.now())
 
         told = [await stream.next() for _ in range(7)]
 

@@ -37,7 +37,7 @@ async def live_and_die(fleet: Fleet) -> None:
     await fleet.app.state.parts.sweep.tick()
     await fleet.beat(SECRET, **named)
     await fleet.beat(f"{SECRET}-removed", **named)
-    await fleet.store.remove("blue", f"{SECRET}-removed", now=fleet.clock.now())
+    await fleet.store.remove("blue", [f"{SECRET}-removed"], now=fleet.clock.now())
 
 
 async def kinds_of(fleet: Fleet, tenant: str) -> set[str]:

@@ -390,7 +390,7 @@ async def test_a_removal_replaces_the_snapshot(fleet: Fleet) -> None:
     await fleet.beat("w-2")
     async with console(fleet) as stream:
         await stream.begin()
-        await fleet.store.remove("acme", "w-1", now=fleet.clock.now())
+        await fleet.store.remove("acme", ["w-1"], now=fleet.clock.now())
         whole = await stream.next()
         await fleet.beat("w-1", status="busy")
         anew, health = await stream.change()
@@ -440,7 +440,7 @@ async def test_another_tenants_workers_never_reach_a_console(fleet: Fleet) -> No
         assert (await stream.begin())["fleetHealth"]["totalAgents"] == 0
         assert (await other.begin())["fleetHealth"]["totalAgents"] == 1
         await fleet.beat("theirs", tenant="blue")
-        await fleet.store.remove("blue", "theirs", now=fleet.clock.now())
+        await fleet.store.remove("blue", ["theirs"], now=fleet.clock.now())
         await fleet.beat("mine")
 
         mine, health = await stream.change()

@@ -137,7 +137,7 @@ async def test_what_happened_while_a_page_was_cut_off_is_on_it_afterwards(
         await fall_silent(fleet)
         await fleet.beat("stays", status="busy")
         await fleet.beat("comes")
-        await fleet.store.remove("acme", "goes", now=clock.now())
+        await fleet.store.remove("acme", ["goes"], now=clock.now())
 
     async with collecting(store, clock, proxy):
         await screen.shows("health", "3 agents, 1 active, 1 offline")

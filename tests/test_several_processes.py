@@ -296,7 +296,7 @@ class Rounds:
     async def remove(self, store: Store, seed: int) -> None:
         draw = random.Random(seed)
         while self.done < ROUNDS:
-            await store.remove(draw.choice(TENANTS), draw.choice(AGENTS), now=self.now)
+            await store.remove(draw.choice(TENANTS), [draw.choice(AGENTS)], now=self.now)
             await asyncio.sleep(0)
 
 

@@ -43,7 +43,7 @@ async def spells(store: Store, agent_id: str = "worker-1") -> list[Spell]:
 async def test_a_removed_worker_is_gone_and_logged_as_it_was(store: Store) -> None:
     await commit(store, beat(status="busy", active_sessions=3), beat("other"))
 
-    assert await store.remove("acme", "worker-1", now=at(10)) is True
+    assert await store.remove("acme", ["worker-1"], now=at(10)) == 1
 
     assert await ids(store) == ["other"]
     removed = (await lines(store))[-1]
@@ -54,7 +54,7 @@ async def test_a_removed_worker_is_gone_and_logged_as_it_was(store: Store) -> No
 async def test_removing_a_live_worker_ends_its_spell(store: Store) -> None:
     await commit(store, beat(), beat("other"))
 
-    await store.remove("acme", "worker-1", now=at(10))
+    await store.remove("acme", ["worker-1"], now=at(10))
 
     assert await spells(store) == [Spell(at(0), at(10), "removed")]
     assert await spells(store, "other") == [Spell(at(0), None, None)]
@@ -69,7 +69,7 @@ async def test_a_worker_that_is_removed_while_lost_was_online_until_its_ttl(
 ) -> None:
     await commit(store, beat())
 
-    await store.remove("acme", "worker-1", now=at(silent))
+    await store.remove("acme", ["worker-1"], now=at(silent))
 
     assert await spells(store) == [ended]
 
@@ -77,7 +77,7 @@ async def test_a_worker_that_is_removed_while_lost_was_online_until_its_ttl(
 async def test_removing_a_worker_that_left_leaves_its_spell_as_it_ended(store: Store) -> None:
     await commit(store, beat(), beat(seconds=5, status="offline"))
 
-    await store.remove("acme", "worker-1", now=at(10))
+    await store.remove("acme", ["worker-1"], now=at(10))
 
     assert await spells(store) == [Spell(at(0), at(5), "left")]
 
@@ -85,8 +85,8 @@ async def test_removing_a_worker_that_left_leaves_its_spell_as_it_ended(store: S
 async def test_removing_an_unknown_worker_changes_nothing(store: Store) -> None:
     await commit(store, beat(), beat("theirs", tenant_id="blue"))
 
-    assert await store.remove("acme", "theirs", now=at(1)) is False
-    assert await store.remove("nobody", "worker-1", now=at(1)) is False
+    assert await store.remove("acme", ["theirs"], now=at(1)) == 0
+    assert await store.remove("nobody", ["worker-1"], now=at(1)) == 0
 
     assert await numbers(store) == [1]
     assert await ids(store, "blue") == ["theirs"]
@@ -94,7 +94,7 @@ async def test_removing_an_unknown_worker_changes_nothing(store: Store) -> None:
 
 async def test_the_next_beat_makes_a_removed_worker_anew(store: Store) -> None:
     await commit(store, beat())
-    await store.remove("acme", "worker-1", now=at(10))
+    await store.remove("acme", ["worker-1"], now=at(10))
 
     await commit(store, beat(seconds=20))
 
@@ -109,7 +109,7 @@ async def test_of_twenty_that_remove_a_worker_one_does(store: Store) -> None:
     await commit(store, beat())
 
     removed = await asyncio.gather(
-        *(store.remove("acme", "worker-1", now=at(1)) for _ in range(20))
+        *(store.remove("acme", ["worker-1"], now=at(1)) for _ in range(20))
     )
 
     assert sorted(removed) == [False] * 19 + [True]
@@ -121,8 +121,8 @@ async def test_removing_wakes_those_who_follow_the_log(store: Store) -> None:
     woken: list[frozenset[str]] = []
     store.on_change(woken.append)
 
-    await store.remove("acme", "worker-1", now=at(1))
-    await store.remove("acme", "worker-1", now=at(1))
+    await store.remove("acme", ["worker-1"], now=at(1))
+    await store.remove("acme", ["worker-1"], now=at(1))
 
     assert woken == [frozenset({"acme"})]
 

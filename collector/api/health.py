@@ -18,10 +18,12 @@ from contract.vocabulary import BEAT_SECONDS, CONTRACT_VERSION, STATUSES, TTL_SE
 STORE_SECONDS = 3
 # Extended parts of the contract that this server keeps; conformance reads them.
 CAPABILITIES = (
+    "audit",
     "conflict",
     "events",
     "filters",
     "gaps",
+    "keys",
     "leave",
     "openorca",
     "paging",

@@ -11,6 +11,7 @@ from collector.gaps import Listener
 from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
+from collector.quotas import Quotas
 from collector.retention import Retention
 from collector.store.protocol import Store
 from collector.sweep import Sweep
@@ -26,6 +27,7 @@ class Parts:
     listener: Listener
     sweep: Sweep
     feed: Feed
+    quotas: Quotas
     retention: Retention
 
     @staticmethod

@@ -41,6 +41,25 @@ def text(name: str, given: dict[str, str]) -> str | None:
     return value
 
 
+def whole(given: dict[str, str], name: str, *, least: int, most: int, default: int) -> int:
+    """A whole number within its limits."""
+    if name not in given:
+        return default
+    text = given[name]
+    value = int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else -1
+    if not least <= value <= most:
+        raise InvalidField.of(name, f"must be a whole number from {least} to {most}")
+    return value
+
+
+def yes(given: dict[str, str], name: str) -> bool:
+    """Whether it is `true`; absent is `false`."""
+    value = given.get(name, "false")
+    if value not in ("true", "false"):
+        raise InvalidField.of(name, "must be true or false")
+    return value == "true"
+
+
 def number(given: dict[str, str], name: str, *, least: float, most: float, default: float) -> float:
     """A plain decimal number within its limits."""
     if name not in given:

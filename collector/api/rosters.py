@@ -16,6 +16,7 @@ from collector.errors import InvalidField
 from collector.values import SECOND, RosterQuery, Walk, Worker
 from contract.vocabulary import MAX_INTEGER, MAX_PAGE, MAX_TEXT, MAX_TIME_SECONDS, STATUSES, Status
 
+REMOVAL = ("status", "agent_name", "project", "region", "unseen_for", "dry_run")
 PARAMETERS = ("status", "agent_name", "project", "region", "seen_within", "limit", "cursor")
 
 
@@ -57,6 +58,22 @@ def parse(request: Request, now: int) -> Asked:
         after=walk,
     )
     return Asked(query, as_of)
+
+
+def parse_removal(request: Request, now: int) -> tuple[RosterQuery, bool]:
+    """Whom to remove, and whether that is only a preview; not everybody by mistake."""
+    given = queries.single(request, REMOVAL, repeatable="status")
+    if not set(given) - {"dry_run"}:
+        raise InvalidField.of("query", f"give at least one of {', '.join(REMOVAL[:-1])}")
+    unseen = queries.number(given, "unseen_for", least=0, most=MAX_TIME_SECONDS, default=0)
+    query = RosterQuery(
+        statuses=_statuses(request.query_params.getlist("status")),
+        agent_name=queries.text("agent_name", given),
+        project=queries.text("project", given),
+        region=queries.text("region", given),
+        seen_before=now - round(unseen * SECOND) if "unseen_for" in given else None,
+    )
+    return query, queries.yes(given, "dry_run")
 
 
 def _statuses(asked: Sequence[str]) -> tuple[Status, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TypeVar
 from urllib.parse import unquote
 
@@ -11,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from collector import removal
 from collector.api import auth, rosters
 from collector.api.bodies import parse, read_body
 from collector.api.parts import Parts
 from collector.errors import CollectorError, NotFound
-from collector.values import SECOND, Beat, Gap
+from collector.values import SECOND, Act, Beat, Gap
 from collector.workers import microseconds, project
 from contract.vocabulary import BEAT_SECONDS
 from contract.worker import Heartbeat
@@ -34,6 +36,8 @@ class HeartbeatEndpoint:
         try:
             principal = await auth.require(parts, scope["headers"], "ingest")
             heartbeat = parse(Heartbeat, await read_body(receive))
+            if parts.quotas.are_on:
+                await parts.quotas.admit(principal.tenant_id, heartbeat.agent_id, stamp)
             await parts.intake.submit(_beat(principal.tenant_id, heartbeat, stamp))
         except CollectorError as error:
             parts.metrics.beats.labels(error.code).inc()
@@ -42,21 +46,36 @@ class HeartbeatEndpoint:
         await _accept(send, stamp)
 
 
-async def roster(request: Request) -> Response:
-    """`GET /v1/agents`: the whole roster, newest beat first, or a page of it."""
-    parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
-    now = parts.clock.now()
-    asked = rosters.parse(request, now)
-    matching = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
-    page, cursor = asked.page(matching)
-    body = {
-        "workers": [project(worker, now) for worker in page],
-        "server_time": now / SECOND,
-        "next_cursor": cursor,
-        "recent_gap": _recent_gap(parts.listener.recent()),
-    }
-    return Response(to_json(body), media_type="application/json")
+class RosterEndpoint(HTTPEndpoint):
+    """`/v1/agents`: the whole roster or a page of it; and removal of all who match."""
+
+    async def get(self, request: Request) -> Response:
+        parts = Parts.of(request)
+        principal = await auth.require(parts, request.headers.raw, "read")
+        now = parts.clock.now()
+        asked = rosters.parse(request, now)
+        matching = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
+        page, cursor = asked.page(matching)
+        body = {
+            "workers": [project(worker, now) for worker in page],
+            "server_time": now / SECOND,
+            "next_cursor": cursor,
+            "recent_gap": _recent_gap(parts.listener.recent()),
+        }
+        return Response(to_json(body), media_type="application/json")
+
+    async def delete(self, request: Request) -> Response:
+        """Remove everybody who matches, or only say who would be."""
+        parts = Parts.of(request)
+        principal = await auth.require(parts, request.headers.raw, "admin")
+        now = parts.clock.now()
+        query, is_preview = rosters.parse_removal(request, now)
+        act = Act("workers.removed", str(request.url.query), principal.key_id)
+        done = await removal.remove(
+            parts.store, principal.tenant_id, query, now=now, act=None if is_preview else act
+        )
+        body = {**asdict(done), "dry_run": is_preview, "server_time": now / SECOND}
+        return Response(to_json(body), media_type="application/json")
 
 
 class WorkerEndpoint(HTTPEndpoint):
@@ -73,7 +92,8 @@ class WorkerEndpoint(HTTPEndpoint):
         parts = Parts.of(request)
         principal = await auth.require(parts, request.headers.raw, "admin")
         agent_id, now = agent_id_of(request), parts.clock.now()
-        if not await parts.store.remove(principal.tenant_id, agent_id, now=now):
+        act = Act("worker.removed", agent_id, principal.key_id)
+        if not await parts.store.remove(principal.tenant_id, [agent_id], now=now, act=act):
             raise NotFound(UNKNOWN)
         return Response(status_code=204)
 

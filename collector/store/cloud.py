@@ -18,12 +18,11 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from collector.errors import StoreError, StoreUnavailable, Unstorable
+from collector.store import audit, events, migrations, spells, workers
 from collector.store import beats as beat_sql
-from collector.store import events, migrations, spells, workers
 from collector.store.relational import P, RelationalStore, T, Work
 from collector.store.wakeups import Wakeups
-from collector.values import Beat, Gap, Silent
-from contract.vocabulary import MAX_INTEGER
+from collector.values import NEVER, Act, Beat, Gap, Silent
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
@@ -74,6 +73,11 @@ up AS (
   DELETE FROM workers AS w USING victims AS v
   WHERE w.tenant_id = v.tenant_id AND w.agent_id = v.agent_id RETURNING w.*),
 ended AS ({spells.cut_off(_UP, "$4::bigint")}),
+audited AS (
+  {audit.WRITE}
+  SELECT min(tenant_id), $4::bigint, $5::text, $6::text, $7::text,
+         json_build_object('workers', count(*))::text
+  FROM up WHERE $5::text IS NOT NULL HAVING count(*) > 0),
 told AS ({events.removed(_DIALECT, _UP, "$4::bigint")}){_NUMBER}"""
 
 
@@ -120,15 +124,25 @@ class CloudStore(RelationalStore):
         tenants, agents, _ = zip(*silent, strict=True)
         return await self._tell(ANNOUNCE_LOST, tenants, agents, before)
 
-    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
-        return bool(await self._tell(REMOVE, [tenant_id], [agent_id], MAX_INTEGER, now))
+    async def remove(
+        self,
+        tenant_id: str,
+        agent_ids: Sequence[str],
+        *,
+        now: int,
+        before: int = NEVER,
+        act: Act | None = None,
+    ) -> int:
+        names = sorted(set(agent_ids))
+        by = (act.actor, act.action, act.subject) if act else (None, None, None)
+        return len(await self._told(REMOVE, [tenant_id] * len(names), names, before, now, *by))
 
     async def forget(self, *, before: int, limit: int, now: int) -> frozenset[str]:
         old = await self._read(workers.forgettable, before, limit)
         if not old:
             return frozenset()
         tenants, agents, _ = zip(*old, strict=True)
-        return await self._tell(REMOVE, tenants, agents, before, now)
+        return await self._tell(REMOVE, tenants, agents, before, now, None, None, None)
 
     async def listen(self, collector_id: str, *, now: int) -> Gap | None:
         # Behind the beats, on their connection: who can't commit them does not listen.
@@ -154,7 +168,11 @@ class CloudStore(RelationalStore):
             return await conn.run_sync(work, *args, **kwargs)
 
     async def _tell(self, sql: str, *args: object) -> frozenset[str]:
-        """Run one of the writer's statements; a connection that failed is not used again."""
+        """Run one of the writer's statements; return the tenants whose log grew."""
+        return frozenset(await self._told(sql, *args))
+
+    async def _told(self, sql: str, *args: object) -> list[str]:
+        """The tenant of each new line; a connection that failed is not used again."""
         try:
             async with self._turn, _translated():
                 statement = await self._prepared(sql)
@@ -162,11 +180,11 @@ class CloudStore(RelationalStore):
         except StoreUnavailable:
             await self._drop_writer()
             raise
-        tenants = frozenset(row[0] for row in rows)
-        if tenants:
-            self._wake(tenants)
-            self._wakeups.say(tenants)
-        return tenants
+        told = [row[0] for row in rows]
+        if told:
+            self._wake(frozenset(told))
+            self._wakeups.say(frozenset(told))
+        return told
 
     async def _prepared(self, sql: str) -> Any:
         if self._writer is None or self._writer.is_closed():

@@ -15,10 +15,13 @@ Time is a parameter, in epoch microseconds. A store reads a clock only in `time`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from collector.values import (
+    NEVER,
+    Act,
+    Audited,
     Beat,
     Event,
     Gap,
@@ -29,8 +32,12 @@ from collector.values import (
     RosterQuery,
     Silent,
     Spell,
+    Tenant,
     Worker,
 )
+
+# Who acts at the store itself, without a key.
+OPERATOR = "operator"
 
 
 class Store(Protocol):
@@ -108,10 +115,19 @@ class Store(Protocol):
         """How many workers of each name read as each status at `now`; in order of both."""
         ...
 
-    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
-        """Remove the worker; False if there is none. Logged as `removed`; ends its spell.
+    async def remove(
+        self,
+        tenant_id: str,
+        agent_ids: Sequence[str],
+        *,
+        now: int,
+        before: int = NEVER,
+        act: Act | None = None,
+    ) -> int:
+        """Remove those of the workers whose stamp is below `before`; return how many.
 
-        The next beat makes it anew.
+        Each is logged as `removed`, which ends its spell; the act, if any, is audited with their
+        number. The next beat makes a worker anew.
         """
         ...
 
@@ -208,8 +224,21 @@ class Store(Protocol):
 
     # Keys
 
-    async def add_key(self, key: Key) -> bool:
-        """Store a new key; False, and nothing stored, if its id is taken."""
+    async def add_key(self, key: Key, *, by: str = OPERATOR) -> bool:
+        """Store a new key, audited; False, and nothing stored, if its id is taken."""
+        ...
+
+    async def replace_key(
+        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR
+    ) -> bool:
+        """Store the successor and let the key end at `expires_at`, if it does not sooner.
+
+        Audited as one act. False, and nothing changed, if the successor's id is taken.
+        """
+        ...
+
+    async def use_keys(self, key_ids: Collection[str], *, now: int) -> None:
+        """Note that these were in use at `now`; no change that anybody hears of."""
         ...
 
     async def find_key(self, key_id: str) -> Key | None:
@@ -220,10 +249,36 @@ class Store(Protocol):
         """The tenant's keys, or everybody's for the operator; oldest first."""
         ...
 
-    async def revoke_key(self, key_id: str, *, now: int) -> bool:
-        """Revoke it; False if there is none. A second time changes nothing and is True."""
+    async def revoke_key(self, key_id: str, *, now: int, by: str = OPERATOR) -> bool:
+        """Revoke it, audited; False if there is none. A second time is True and changes nothing."""
         ...
 
     async def key_changes(self, *, since: int) -> KeyChanges:
         """The key revision now, and which keys were made or revoked after revision `since`."""
+        ...
+
+    # Operators
+
+    async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
+        """What was done in this tenant, newest first: below that id if one is given."""
+        ...
+
+    async def tenants(self) -> list[Tenant]:
+        """Whoever has a key or a worker, by name."""
+        ...
+
+    async def holdings(self, tenant_id: str) -> dict[str, int]:
+        """How many workers, keys, events, spells and audited acts the store has of it."""
+        ...
+
+    async def lock_out(self, tenant_id: str, *, now: int) -> int:
+        """Revoke all keys of the tenant; return how many."""
+        ...
+
+    async def remove_tenant(self, tenant_id: str, *, now: int) -> dict[str, int]:
+        """Remove everything of it but the note that it was removed; return how much of each."""
+        ...
+
+    async def live_workers(self, *, now: int) -> dict[str, int]:
+        """How many workers of each tenant are alive at `now`."""
         ...

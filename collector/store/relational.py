@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, inspect, text
 
-from collector.store import events, gaps, keys, spells, workers
+from collector.store import audit, events, gaps, keys, spells, tenants, workers
+from collector.store.protocol import OPERATOR
 from collector.store.schema import HEAD
 from collector.values import (
+    Act,
+    Audited,
     Event,
     Gap,
     Group,
@@ -20,6 +23,7 @@ from collector.values import (
     RosterQuery,
     Silent,
     Spell,
+    Tenant,
     Worker,
 )
 
@@ -107,8 +111,16 @@ class RelationalStore(ABC):
     async def gaps(self, *, since: int) -> list[Gap]:
         return await self._read(gaps.read, since)
 
-    async def add_key(self, key: Key) -> bool:
-        return await self._write(keys.add, key)
+    async def add_key(self, key: Key, *, by: str = OPERATOR) -> bool:
+        return await self._write(keys.add, key, by)
+
+    async def replace_key(
+        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR
+    ) -> bool:
+        return await self._write(keys.replace, key_id, successor, expires_at, by)
+
+    async def use_keys(self, key_ids: Collection[str], *, now: int) -> None:
+        await self._write(keys.use, key_ids, now)
 
     async def find_key(self, key_id: str) -> Key | None:
         return await self._read(keys.find, key_id)
@@ -116,11 +128,30 @@ class RelationalStore(ABC):
     async def keys(self, tenant_id: str | None) -> list[Key]:
         return await self._read(keys.every, tenant_id)
 
-    async def revoke_key(self, key_id: str, *, now: int) -> bool:
-        return await self._write(keys.revoke, key_id, now)
+    async def revoke_key(self, key_id: str, *, now: int, by: str = OPERATOR) -> bool:
+        return await self._write(keys.revoke, key_id, now, by)
 
     async def key_changes(self, *, since: int) -> KeyChanges:
         return await self._read(keys.changes, since)
+
+    async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
+        return await self._read(audit.read, tenant_id, before, limit)
+
+    async def tenants(self) -> list[Tenant]:
+        return await self._read(tenants.every)
+
+    async def holdings(self, tenant_id: str) -> dict[str, int]:
+        return await self._read(tenants.holdings, tenant_id)
+
+    async def lock_out(self, tenant_id: str, *, now: int) -> int:
+        return await self._write(tenants.lock_out, tenant_id, now)
+
+    async def remove_tenant(self, tenant_id: str, *, now: int) -> dict[str, int]:
+        act = Act("tenant.removed", tenant_id)
+        return await self._write(tenants.remove, tenant_id, now, act)
+
+    async def live_workers(self, *, now: int) -> dict[str, int]:
+        return await self._read(workers.live, now)
 
 
 def _snapshot(

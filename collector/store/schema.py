@@ -11,6 +11,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Double,
+    Identity,
     Index,
     Integer,
     MetaData,
@@ -22,7 +23,7 @@ from sqlalchemy import (
 from contract.vocabulary import STATUSES
 
 # The newest revision in migrations/; a test proves it.
-HEAD = "0001"
+HEAD = "0002"
 
 metadata = MetaData()
 _Name = Text().with_variant(Text(collation="C"), "postgresql")
@@ -148,9 +149,32 @@ keys = Table(
     Column("revoked_at", BigInteger),
     # The key revision that made this row what it is.
     Column("revision", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    # To the minute or so: never written for one beat.
+    Column("last_used_at", BigInteger),
     PrimaryKeyConstraint("id", name="keys_pkey"),
 )
 Index("keys_of_tenant", keys.c.tenant_id)
+
+# Append-only: who did what. Its order is that of the ids, its time that of the actor's collector.
+audit = Table(
+    "audit",
+    metadata,
+    Column(
+        "id",
+        BigInteger().with_variant(Integer, "sqlite"),
+        Identity(always=True),
+        nullable=False,
+    ),
+    Column("tenant_id", _Name, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    PrimaryKeyConstraint("id", name="audit_pkey"),
+)
+Index("audit_of_tenant", audit.c.tenant_id, audit.c.id)
 
 # One row, bumped by every change of a key: what the processes poll.
 key_revision = Table(

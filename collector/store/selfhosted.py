@@ -20,11 +20,10 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from collector.errors import StoreError, StoreTaken, StoreUnavailable, Unstorable
+from collector.store import audit, events, migrations, spells, workers
 from collector.store import beats as beat_sql
-from collector.store import events, migrations, spells, workers
 from collector.store.relational import P, RelationalStore, T, Work
-from collector.values import Beat, Silent
-from contract.vocabulary import MAX_INTEGER
+from collector.values import NEVER, Act, Beat, Silent
 
 OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
 BUSY_SECONDS = 10
@@ -110,9 +109,20 @@ class SelfHostedStore(RelationalStore):
     async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
         return await self._telling(_announce_lost, silent, before)
 
-    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
-        found = [Silent(tenant_id, agent_id, 0)]
-        return bool(await self._telling(_remove, found, MAX_INTEGER, now))
+    async def remove(
+        self,
+        tenant_id: str,
+        agent_ids: Sequence[str],
+        *,
+        now: int,
+        before: int = NEVER,
+        act: Act | None = None,
+    ) -> int:
+        found = [Silent(tenant_id, agent_id, 0) for agent_id in agent_ids]
+        removed = await self._write(_remove, found, before, now, act)
+        if removed:
+            self._wake(frozenset([tenant_id]))
+        return removed
 
     async def forget(self, *, before: int, limit: int, now: int) -> frozenset[str]:
         return await self._telling(_forget, before, limit, now)
@@ -156,17 +166,26 @@ def _once_each(found: Sequence[Silent]) -> list[Silent]:
 
 
 def _forget(conn: Connection, before: int, limit: int, now: int) -> frozenset[str]:
-    return _remove(conn, workers.forgettable(conn, before, limit), before, now)
+    old = workers.forgettable(conn, before, limit)
+    _remove(conn, old, before, now, None)
+    return frozenset(each.tenant_id for each in old)
 
 
-def _remove(conn: Connection, found: Sequence[Silent], before: int, now: int) -> frozenset[str]:
+def _remove(
+    conn: Connection, found: Sequence[Silent], before: int, now: int, act: Act | None
+) -> int:
     raw = _driver(conn)
     _load(raw, ", ".join(Silent._fields), _once_each(found))
     raw.execute(FIND, {"before": before})
-    grew = raw.execute(TELL_REMOVED, {"now": now}).rowcount > 0
+    removed = raw.execute(TELL_REMOVED, {"now": now}).rowcount
     raw.execute(CUT_OFF_SPELLS, {"now": now})
     raw.execute(REMOVE)
-    return _append(raw) if grew else _clear(raw)
+    if removed:
+        _append(raw)
+    _clear(raw)
+    if removed and act is not None:
+        audit.write(conn, found[0].tenant_id, now, act, workers=removed)
+    return removed
 
 
 def _tell(raw: sqlite3.Connection) -> frozenset[str]:

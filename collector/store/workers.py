@@ -42,6 +42,12 @@ def summary(conn: Connection, tenant_id: str, now: int) -> list[Group]:
     ]
 
 
+def live(conn: Connection, now: int) -> dict[str, int]:
+    alive = and_(_c.status != "offline", _c.last_seen >= now - TTL)
+    counted = select(_c.tenant_id, func.count().label("live")).where(alive).group_by(_c.tenant_id)
+    return {row.tenant_id: row.live for row in conn.execute(counted)}
+
+
 def forgettable(conn: Connection, before: int, limit: int) -> list[Silent]:
     rows = conn.execute(
         select(_c.tenant_id, _c.agent_id, _c.last_seen)
@@ -80,6 +86,8 @@ def _matching(query: RosterQuery, now: int) -> list[ColumnElement[bool]]:
         conditions.append(or_(*(_reads_as(status, now) for status in query.statuses)))
     if query.seen_since is not None:
         conditions.append(_c.last_seen >= query.seen_since)
+    if query.seen_before is not None:
+        conditions.append(_c.last_seen < query.seen_before)
     return conditions
 
 

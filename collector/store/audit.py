@@ -1,0 +1,40 @@
+"""Who did what: written in the transaction that does it, and never changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from collector.store.schema import audit
+from collector.values import Act, Audited
+
+_c = audit.c
+
+# The same by hand, for statements that are one with what they tell of.
+WRITE = "INSERT INTO audit (tenant_id, at, actor, action, subject, detail)"
+
+
+def write(conn: Connection, tenant_id: str, at: int, act: Act, **detail: Any) -> None:
+    conn.execute(
+        insert(audit).values(
+            tenant_id=tenant_id,
+            at=at,
+            actor=act.actor,
+            action=act.action,
+            subject=act.subject,
+            detail=json.dumps({**act.detail, **detail}),
+        )
+    )
+
+
+def read(conn: Connection, tenant_id: str, before: int | None, limit: int) -> list[Audited]:
+    statement = select(_c.id, _c.at, _c.actor, _c.action, _c.subject, _c.detail)
+    if before is not None:
+        statement = statement.where(_c.id < before)
+    of_tenant = statement.where(_c.tenant_id == tenant_id).order_by(_c.id.desc()).limit(limit)
+    return [
+        Audited(row.id, row.at, row.actor, row.action, row.subject, json.loads(row.detail))
+        for row in conn.execute(of_tenant)
+    ]
