@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed peer bench-ingest bench-subscribers clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed peer peer-report bench-ingest bench-subscribers clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -58,6 +58,9 @@ proof-feed: install  ## follow the feed while collectors are killed: nothing los
 
 peer: install  ## the real voicegateway producer, unmodified, against this collector (needs the network)
 	PEER=1 $(BIN)/pytest tests/test_peer.py
+
+peer-report: install  ## the suite against the real voicegateway server, into docs/peer-report.md (needs the network)
+	$(BIN)/python -m conformance.peer
 
 bench-ingest: install  ## heartbeats a second on each store, as ratios (needs wrk)
 	$(BIN)/python -m benchmarks.ingest

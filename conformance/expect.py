@@ -20,7 +20,7 @@ def equal(seen: object, expected: object, what: str = "") -> None:
     # True is 1 to Python, and not to JSON.
     if seen != expected or isinstance(seen, bool) != isinstance(expected, bool):
         prefix = f"{what}: " if what else ""
-        raise Breach(f"{prefix}{expected!r}", f"{prefix}{seen!r}")
+        raise Breach(f"{prefix}{_written(expected)}", f"{prefix}{_written(seen)}")
 
 
 def true(holds: object, expected: object, seen: object) -> None:
@@ -31,6 +31,13 @@ def true(holds: object, expected: object, seen: object) -> None:
 def fields(seen: dict[str, Any], **expected: object) -> None:
     """These fields have these values, all else is not looked at."""
     equal({name: seen.get(name, "(missing)") for name in expected}, expected)
+
+
+def _written(value: object) -> str:
+    """A set in order, so that two runs say the same."""
+    if isinstance(value, set) and value:
+        return "{" + ", ".join(sorted(map(repr, value))) + "}"
+    return repr(value)
 
 
 def shown(value: object) -> str:

@@ -143,7 +143,8 @@ def matrix(one: Results, other: Results, titles: dict[str, str]) -> str:
 
 
 def _cell(outcomes: Sequence[Outcome]) -> str:
-    return f"{_count(outcomes, 'passed')} of {len(outcomes)}"
+    run = len(outcomes) - _count(outcomes, "skipped")
+    return f"{_count(outcomes, 'passed')} of {run}"
 
 
 def _worst(outcomes: Sequence[Outcome]) -> str:

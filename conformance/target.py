@@ -113,7 +113,8 @@ async def describe(target: Target, http: httpx2.AsyncClient) -> Description:
     except httpx2.HTTPError as error:
         raise Unreachable(f"{target.url}: {error or type(error).__name__}") from error
     contract = _object(said)
-    capabilities = {each for each in contract.get("capabilities", []) if isinstance(each, str)}
+    named = contract.get("capabilities")
+    capabilities = {e for e in named if isinstance(e, str)} if isinstance(named, list) else set()
     capabilities |= {"openorca"} if openorca.status_code == 200 else set()
     capabilities |= set(CONTROLS) if target.control else set()
     return Description(

@@ -22,9 +22,10 @@ ROSTER = "/v1/agents"
 FRAME_SECONDS = 10.0
 ABSENT = object()
 # Many streams at once, and the requests beside them.
-# Idle ones are let go before a server does it, by default after 5 s: one that ends while a request
-# is on its way to it would look like a breach.
-LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64, keepalive_expiry=2)
+LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64)
+# A server of somebody else's gets fewer, so that no answer is late for our load alone; and a new
+# one for each request: some end a connection after an error, and the next request on it with it.
+FOREIGN_LIMITS = httpx2.Limits(max_connections=64, max_keepalive_connections=0)
 # How long a target may take for one answer.
 TIMEOUT = httpx2.Timeout(20, pool=60)
 

@@ -57,6 +57,10 @@ KEEPERS = {
     "collector.store.open": ("collector.cli", "collector.store"),
 }
 
+# What proves a store may see what it promises; its own constants would hide a wrong one.
+PROMISES = ("collector.store.protocol.", "collector.values.", "collector.errors.")
+PROOFS_OF_A_STORE = sorted((ROOT / "conformance" / "store").glob("*.py"))
+
 
 def modules() -> dict[str, Path]:
     found = [*(ROOT / "collector").rglob("*.py"), *(ROOT / "contract").rglob("*.py")]
@@ -112,6 +116,15 @@ def _lacks_a_keeper(importer: str, imported: str) -> bool:
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_a_module_imports_only_from_the_floors_below(module: str) -> None:
     assert wrong_imports(module, modules()[module].read_text()) == []
+
+
+@pytest.mark.parametrize("path", PROOFS_OF_A_STORE, ids=lambda path: path.stem)
+def test_the_proofs_of_a_store_know_its_promises_and_nothing_of_its_making(path: Path) -> None:
+    ours = [
+        name for name in imports(path.read_text()) if name.startswith(("collector", "contract"))
+    ]
+
+    assert [name for name in ours if not name.startswith(PROMISES)] == []
 
 
 @pytest.mark.parametrize(

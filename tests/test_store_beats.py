@@ -300,3 +300,7 @@ def test_compared_and_vital_fields_are_all_that_a_beat_says() -> None:
     key_and_stamp = {"tenant_id", "agent_id", "last_seen"}
 
     assert {*COMPARED_FIELDS, *VITAL_FIELDS} == {*Beat._fields} - key_and_stamp
+
+
+async def test_an_empty_batch_commits_nothing(store: Store) -> None:
+    assert await store.commit([], now=at(0), gone=NO_GAP) == frozenset()

@@ -41,6 +41,14 @@ async def test_a_lost_worker_is_announced_once(store: Store) -> None:
     assert (offline.at, offline.reason) == (at(45), "lost")
 
 
+async def test_a_worker_whose_stamp_is_exactly_the_limit_is_not_announced(store: Store) -> None:
+    await store.commit([beat(seconds=1)], now=at(1), gone=NO_GAP)
+    silent = [Silent("acme", "worker-1", at(1))]
+
+    assert await store.announce_lost(silent, before=at(1)) == frozenset()
+    assert await store.announce_lost(silent, before=at(1) + 1) == {"acme"}
+
+
 async def test_a_worker_that_beat_since_is_not_announced(store: Store) -> None:
     await commit(store, "worker-1")
     silent = await store.silent(before=at(1), limit=10)

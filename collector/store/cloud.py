@@ -116,6 +116,8 @@ class CloudStore(RelationalStore):
         return await self._read(lambda conn: int(conn.execute(microseconds).scalar_one()))
 
     async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
+        if not beats:
+            return frozenset()
         return await self._tell(COMMIT, *zip(*beats, strict=True), gone, now)
 
     async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:

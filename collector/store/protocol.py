@@ -189,7 +189,10 @@ class Store(Protocol):
         ...
 
     async def prune_gaps(self, *, before: int) -> int:
-        """Remove gaps that ended before `before`, and collectors not heard of since."""
+        """Remove gaps that ended before `before`, and collectors not heard of since.
+
+        The collector that listened last stays: the next gap is measured from it.
+        """
         ...
 
     async def spells(self, tenant_id: str, agent_id: str, *, since: int) -> list[Spell]:
@@ -246,7 +249,7 @@ class Store(Protocol):
         ...
 
     async def keys(self, tenant_id: str | None) -> list[Key]:
-        """The tenant's keys, or everybody's for the operator; oldest first."""
+        """The tenant's keys, or everybody's for the operator; oldest first, then by id."""
         ...
 
     async def revoke_key(self, key_id: str, *, now: int, by: str = OPERATOR) -> bool:

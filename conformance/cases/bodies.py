@@ -143,9 +143,10 @@ async def known_fields_have_their_types(t: Trial) -> None:
 async def negative_sessions_are_refused_and_never_served(t: Trial) -> None:
     name = t.name()
     await t.a.beats(name, active_sessions=1)
-    (await t.a.beat(name, active_sessions=-4)).was(422)
+    answer = await t.a.beat(name, active_sessions=-4)
 
-    expect.equal((await t.a.worker(name))["active_sessions"], 1)
+    expect.equal((await t.a.worker(name))["active_sessions"], 1, "active_sessions")
+    answer.was(422)
 
 
 @case(rule="R8", level="core")

@@ -155,12 +155,13 @@ async def vitals_tell_who_beat_without_being_part_of_the_log(t: Trial) -> None:
     async with t.a.stream(last=await t.a.cursor()) as stream:
         await t.a.beats(name, cpu_pct=55.5, memory_rss_bytes=1, memory_total_bytes=4)
         row: Json = {}
-        while row.get("cpu_pct") != 55.5:
-            frame = await stream.next(VITALS_SECONDS)
-            if frame.event == "vitals":
-                expect.equal(frame.id, None, "the id of vitals")
-                rows = {each["agent_id"]: each for each in frame.data["workers"]}
-                row = rows.get(name, {})
+        async with asyncio.timeout(VITALS_SECONDS):
+            while row.get("cpu_pct") != 55.5:
+                frame = await stream.next(VITALS_SECONDS)
+                if frame.event == "vitals":
+                    expect.equal(frame.id, None, "the id of vitals")
+                    rows = {each["agent_id"]: each for each in frame.data["workers"]}
+                    row = rows.get(name, {})
 
     expect.fields(row, memory_pct=25.0, memory_rss_bytes=1, memory_total_bytes=4)
     expect.true("status" not in row, "figures alone", row)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from conformance import expect
 from conformance.case import case
+from conformance.expect import Breach
 from conformance.trial import Trial
 from conformance.wire import Json, Stream, address
 
@@ -21,6 +24,7 @@ HEALTH = (
 SNAPSHOT = {
     "agents", "tasks", "actionLog", "interventions", "swarms", "machines", "fleetHealth", "meta",
 }  # fmt: skip
+TOLD_SECONDS = 30
 
 
 @case(rule="R32", level="extended", needs="openorca")
@@ -147,7 +151,16 @@ async def _node(t: Trial, name: str) -> Json:
 
 
 async def _until(stream: Stream, name: str, status: str) -> Json:
-    """That worker's node once it has this status: in an update, or in a fleet sent anew."""
+    """That worker's node once it has this status, whatever else is told meanwhile."""
+    try:
+        async with asyncio.timeout(TOLD_SECONDS):
+            return await _next(stream, name, status)
+    except (Breach, TimeoutError):
+        raise Breach(f"a frame in which {name} is {status}", "none") from None
+
+
+async def _next(stream: Stream, name: str, status: str) -> Json:
+    """In an update, or in a fleet sent anew."""
     while True:
         data = (await stream.next()).data
         fleet = data["snapshot"]["agents"] if data["type"] == "snapshot.replace" else []

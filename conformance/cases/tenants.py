@@ -151,7 +151,7 @@ async def the_console_of_one_tenant_hears_of_no_tenantless_worker(t: Trial) -> N
         while own not in told:
             told += repr((await stream.next()).data)
 
-    expect.true(name not in told, "nothing of a worker without a tenant", told)
+    expect.true(name not in told, "nothing of a worker without a tenant", f"a frame about {name}")
 
 
 @case(rule="R14", level="extended", needs="openorca")
