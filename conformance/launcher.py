@@ -19,7 +19,11 @@ from conformance.target import Keys, Target, Unreachable
 OWN = ("selfhosted", "cloud")
 START = 1_783_200_000_000_000
 # Small enough to be filled by a case, large enough for all the others at once.
-SETTINGS = {"COLLECTOR_QUEUE_LIMIT": "2048", "COLLECTOR_SUBSCRIBERS": "64"}
+SETTINGS = {
+    "COLLECTOR_QUEUE_LIMIT": "2048",
+    "COLLECTOR_SUBSCRIBERS": "64",
+    "COLLECTOR_MAX_KEYS": "30",
+}
 ORDER_SECONDS = 60
 ROOT = Path(__file__).parents[1]
 

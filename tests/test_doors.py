@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
 from starlette.routing import Route
 
+from collector import keys
 from collector.api.problems import STATUSES
 from collector.app import ROUTES
 from collector.errors import CollectorError
@@ -22,19 +24,23 @@ from tests.fleet import Fleet
 
 CONTRACT = (Path(__file__).parents[1] / "contract" / "CONTRACT.md").read_text()
 
-# Every route that asks for a key: method, path, scope.
-GUARDED: list[tuple[str, str, Scope]] = [
-    ("POST", "/v1/agents/heartbeat", "ingest"),
-    ("GET", "/v1/agents", "read"),
-    ("GET", "/v1/agents/{agent_id}", "read"),
-    ("DELETE", "/v1/agents/{agent_id}", "admin"),
-    ("GET", "/v1/agents/{agent_id}/timeline", "read"),
-    ("GET", "/v1/summary", "read"),
-    ("GET", "/v1/gaps", "read"),
-    ("GET", "/openorca/snapshot", "read"),
-]
-STREAMS = {"/events", "/v1/events", "/openorca/events"}
-OPEN = {"/v1/contract", "/openorca/runtime-info", "/healthz", "/readyz", "/metrics"}
+_ROW = re.compile(r"^\| `(ingest|read|admin)` \| (.+) \|$|^\| no key \| (.+) \|$", re.MULTILINE)
+_DOOR = re.compile(r"`([A-Z]+) ([^`]+)`")
+
+
+def _doors(is_open: bool) -> list[tuple[str, str, Scope]]:
+    """Method, path and scope of every route, as the contract's own table has them."""
+    return [
+        (method, path, cast(Scope, scope))
+        for scope, guarded, unguarded in _ROW.findall(CONTRACT)
+        if bool(unguarded) == is_open
+        for method, path in _DOOR.findall(guarded or unguarded)
+    ]
+
+
+GUARDED, OPEN = _doors(is_open=False), _doors(is_open=True)
+STREAMS = {"/events", "/openorca/events"}
+ANSWERED = [door for door in GUARDED if door[1] not in STREAMS]
 
 
 def check_problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
@@ -48,17 +54,33 @@ def check_problem(answer: httpx2.Response, status: int, code: str) -> dict[str, 
 
 async def call(fleet: Fleet, method: str, path: str, key: str | None) -> httpx2.Response:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    sent = body("w") if method == "POST" else None
-    return await fleet.http.request(method, path.format(agent_id="w"), headers=headers, json=sent)
+    _, own = await keys.create(fleet.store, "acme", ["admin"], now=fleet.clock.now())
+    address = path.format(agent_id="w", key_id=own[3:11])
+    if (method, path) == ("DELETE", "/v1/agents"):
+        address += "?project=nobodys"
+    return await fleet.http.request(method, address, headers=headers, json=SENT.get(path))
 
 
-def test_every_route_is_guarded_or_known_to_be_open() -> None:
-    paths = {route.path for route in ROUTES if isinstance(route, Route)}
+SENT: dict[str, Any] = {
+    "/v1/agents/heartbeat": body("w"),
+    "/v1/keys": {"scopes": ["admin"]},
+    "/v1/keys/{key_id}/rotate": {},
+}
 
-    assert paths == {path for _, path, _ in GUARDED} | STREAMS | OPEN
+
+def test_every_route_is_in_the_contracts_table_of_scopes() -> None:
+    served = {
+        (method, route.path)
+        for route in ROUTES
+        if isinstance(route, Route)
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+
+    assert served == {door[:2] for door in (*GUARDED, *OPEN)}
 
 
-@pytest.mark.parametrize(("method", "path", "scope"), GUARDED)
+@pytest.mark.parametrize(("method", "path", "scope"), ANSWERED)
 async def test_a_door_opens_to_its_scope_alone(
     fleet: Fleet, method: str, path: str, scope: Scope
 ) -> None:
@@ -83,6 +105,20 @@ async def test_a_door_stays_shut_without_a_right_key(
     check_problem(answer, 401, "unauthenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert scope
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), GUARDED)
+@pytest.mark.parametrize("end", ["revoked", "expired"])
+async def test_a_door_stays_shut_to_a_key_whose_time_is_over(
+    fleet: Fleet, method: str, path: str, scope: Scope, end: str
+) -> None:
+    now = fleet.clock.now()
+    expires_at = now if end == "expired" else None
+    key, plaintext = await keys.create(fleet.store, "acme", [scope], now=now, expires_at=expires_at)
+    if end == "revoked":
+        await fleet.store.revoke_key(key.id, now=now)
+
+    check_problem(await call(fleet, method, path, plaintext), 401, "unauthenticated")
 
 
 @pytest.mark.parametrize("header", ["Basic dXNlcjpwYXNz", "Bearer", "vk_" + "A" * 32])

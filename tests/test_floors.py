@@ -28,6 +28,8 @@ FLOORS = {
     "collector.events": 3,
     "collector.timeline": 3,
     "collector.retention": 3,
+    "collector.removal": 3,
+    "collector.quotas": 3,
     "collector.openorca": 3,
     "collector.api": 4,
     "collector.app": 5,
@@ -41,6 +43,7 @@ SIDEWAYS = {
     ("collector.gaps", "collector.workers"),
     ("collector.events", "collector.workers"),
     ("collector.openorca", "collector.workers"),
+    ("collector.quotas", "collector.workers"),
 }
 # Only app and the command line open a store; the rest is handed one.
 KEEPERS = {

@@ -23,6 +23,13 @@ ASKED = [
 ]
 
 
+SENT = {
+    "/v1/agents/heartbeat": body("mine", tenant_id="blue"),
+    "/v1/keys": {"scopes": ["read"]},
+    "/v1/keys/{key_id}/rotate": {},
+}
+
+
 async def live_and_die(fleet: Fleet) -> None:
     """Everything that can happen to a worker happens to the other tenant's."""
     named = {"tenant": "blue", "agent_name": SECRET, "project": SECRET, "host": SECRET}
@@ -53,14 +60,15 @@ async def test_an_answer_holds_nothing_of_another_tenant(
 
     answer = await fleet.http.request(
         method,
-        path.format(agent_id=SECRET),
+        path.format(agent_id=SECRET, key_id=(await fleet.key("blue"))[3:11]),
         headers=await fleet.headers("acme"),
-        json=body("mine", tenant_id="blue") if method == "POST" else None,
+        json=SENT.get(path),
     )
 
     assert answer.status_code < 500
     assert SECRET not in answer.text
     assert await fleet.store.worker("blue", SECRET) == before
+    assert all(key.revoked_at is None for key in await fleet.store.keys("blue"))
     assert await kinds_of(fleet, "blue") >= {
         *("online", "changed", "conflict", "left", "offline", "removed")
     }

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -120,11 +121,13 @@ class AnnouncesThoseWhoBeat(Model):
 
 
 class RemovesFromEveryTenant(Model):
-    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
+    async def remove(
+        self, tenant_id: str, agent_ids: Sequence[str], *, now: int, **more: Any
+    ) -> int:
         for other, same in list(self.rows):
-            if same == agent_id and other != tenant_id:
+            if same in agent_ids and other != tenant_id:
                 self._remove((other, same), now)
-        return await super().remove(tenant_id, agent_id, now=now)
+        return await super().remove(tenant_id, agent_ids, now=now, **more)
 
 
 class CutsHolesIntoLogs(Model):
@@ -141,10 +144,10 @@ class CutsHolesIntoLogs(Model):
 
 
 class RevokesTwice(Model):
-    async def revoke_key(self, key_id: str, *, now: int) -> bool:
+    async def revoke_key(self, key_id: str, *, now: int, by: str = "operator") -> bool:
         if key := self.known_keys.get(key_id):
             self.known_keys[key_id] = replace(key, revoked_at=None)
-        return await super().revoke_key(key_id, now=now)
+        return await super().revoke_key(key_id, now=now, by=by)
 
 
 class FindsAGapAt15Seconds(Model):
@@ -165,10 +168,12 @@ class LosesUpdates(Model):
 
 
 class ChecksBeforeItRemoves(Model):
-    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
-        found = (tenant_id, agent_id) in self.rows
+    async def remove(
+        self, tenant_id: str, agent_ids: Sequence[str], *, now: int, **more: Any
+    ) -> int:
+        found = sum((tenant_id, agent_id) in self.rows for agent_id in agent_ids)
         await asyncio.sleep(0)
-        await super().remove(tenant_id, agent_id, now=now)
+        await super().remove(tenant_id, agent_ids, now=now, **more)
         return found
 
 

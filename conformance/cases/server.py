@@ -12,8 +12,8 @@ from conformance.wire import Answer
 # One tenant's share of the launcher's queue, and one more.
 ONE_TOO_MANY = 513
 CAPABILITIES = {
-    "conflict", "events", "filters", "gaps", "leave", "openorca", "paging", "removal", "summary",
-    "timeline",
+    "audit", "conflict", "events", "filters", "gaps", "keys", "leave", "openorca", "paging",
+    "removal", "summary", "timeline",
 }  # fmt: skip
 
 

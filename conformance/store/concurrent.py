@@ -100,7 +100,7 @@ def _call(action: Action, example: Example) -> Call:
         case Sent():
             return call("commit", [action.beat(example, now)], now=now, gone=NO_GAP)
         case Remove():
-            return call("remove", example.tenant(0), AGENT, now=now)
+            return call("remove", example.tenant(0), [AGENT], now=now)
         case Announce(off):
             silent = [Silent(example.tenant(0), AGENT, now)]
             return call("announce_lost", silent, before=now + off)

@@ -32,7 +32,7 @@ from conformance.store.calls import (
     sent,
 )
 from conformance.store.model import Model
-from conformance.store.view import MANY, keys_of, last_of_each, view
+from conformance.store.view import MANY, acts_of, keys_of, last_of_each, view
 
 T = TypeVar("T")
 Place = tuple[int, str]
@@ -129,7 +129,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(step=STEPS, place=PLACES)
     def remove(self, step: int, place: Place) -> None:
         self.now += step
-        self._do(call("remove", *self._at(place), now=self.now), [self._at(place)])
+        tenant_id, agent_id = self._at(place)
+        self._do(call("remove", tenant_id, [agent_id], now=self.now), [(tenant_id, agent_id)])
 
     @rule(step=SOON, ago=LONG_AGO)
     def forget(self, step: int, ago: int) -> None:
@@ -171,6 +172,7 @@ class StoreMachine(RuleBasedStateMachine):
             key = Key(key_id, self.tenants[tenant], "edge", "$", ("read",), self.now, None)
             self._read(call("add_key", key) if is_new else call("revoke_key", key_id, now=self.now))
             self._read(call("find_key", key_id))
+            self._agree(partial(acts_of, tenants=[key.tenant_id]))
             self._agree(partial(keys_of, tenants=[key.tenant_id]))
             self._compare_keys()
 
@@ -182,6 +184,7 @@ class StoreMachine(RuleBasedStateMachine):
         asked = replace(query, seen_since=None if ago is None else self.now - ago)
         self._agree(lambda store: _walk(store, tenant_id, asked, now))
         self._read(call("summary", tenant_id, now=now))
+        self._read(call("holdings", tenant_id))
 
     @rule(place=PLACES, ago=AGO, after=st.integers(0, 5), limit=st.sampled_from([1, 2, MANY]))
     def look_back(self, place: Place, ago: int, after: int, limit: int) -> None:

@@ -6,24 +6,25 @@ It shares no constant with the code it judges, and no statement: a rule is a bra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from collector.errors import Unstorable
 from collector.values import (
+    Act,
     Beat,
     Event,
     Gap,
     Group,
-    Key,
-    KeyChanges,
     Position,
     RosterQuery,
     Silent,
     Spell,
+    Tenant,
     Worker,
 )
 from conformance.store.beats import TTL, Row, is_online, kind, leaves, made, renewed
+from conformance.store.operators import Operators
 
 AHEAD = 5_000_000
 LISTENED = 15_000_000
@@ -37,18 +38,16 @@ class Log:
     head: int = 0
 
 
-class Model:
+class Model(Operators):
     """Keeps every promise of `Store`; each method ends without waiting, and so is atomic."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.rows: dict[Place, Row] = {}
         self.logs: dict[str, Log] = {}
         self.ended: dict[Place, list[Spell]] = {}
         self.listened: dict[str, int] = {}
         self.known_gaps: list[Gap] = []
-        self.known_keys: dict[str, Key] = {}
-        # The ids of changed keys in the order of the changes: the revision is how many there were.
-        self.changed_keys: list[str] = []
 
     # Opening
 
@@ -131,12 +130,22 @@ class Model:
             )
         return sorted(groups.values())
 
-    async def remove(self, tenant_id: str, agent_id: str, *, now: int) -> bool:
-        place = (tenant_id, agent_id)
-        if place not in self.rows:
-            return False
-        self._remove(place, now)
-        return True
+    async def remove(
+        self,
+        tenant_id: str,
+        agent_ids: Sequence[str],
+        *,
+        now: int,
+        before: int = MOST,
+        act: Act | None = None,
+    ) -> int:
+        places = [(tenant_id, agent_id) for agent_id in sorted(set(agent_ids))]
+        old = [p for p in places if p in self.rows and self.rows[p].worker.last_seen < before]
+        for place in old:
+            self._remove(place, now)
+        if old and act is not None:
+            self._audit(tenant_id, now, act, workers=len(old))
+        return len(old)
 
     async def forget(self, *, before: int, limit: int, now: int) -> frozenset[str]:
         heads = self._heads()
@@ -288,35 +297,40 @@ class Model:
         self.known_gaps = kept
         return pruned
 
-    # Keys
+    # Operators
 
-    async def add_key(self, key: Key) -> bool:
-        if key.id in self.known_keys:
-            return False
-        self._set_key(key)
-        return True
+    async def tenants(self) -> list[Tenant]:
+        names = {k.tenant_id for k in self.known_keys.values()} | {p[0] for p in self.rows}
+        return [self._tenant(name) for name in sorted(names)]
 
-    async def find_key(self, key_id: str) -> Key | None:
-        return self.known_keys.get(key_id)
+    def _tenant(self, name: str) -> Tenant:
+        stamps = [worker.last_seen for worker in self._of(name)]
+        own = [k for k in self.known_keys.values() if k.tenant_id == name]
+        active = sum(key.revoked_at is None for key in own)
+        return Tenant(name, len(stamps), max(stamps, default=None), active)
 
-    async def keys(self, tenant_id: str | None) -> list[Key]:
-        asked = [k for k in self.known_keys.values() if tenant_id in (None, k.tenant_id)]
-        return sorted(asked, key=lambda key: key.created_at)
+    async def holdings(self, tenant_id: str) -> dict[str, int]:
+        return {
+            "workers": sum(1 for _ in self._of(tenant_id)),
+            "keys": len(await self.keys(tenant_id)),
+            "events": len(self.logs.get(tenant_id, Log()).lines),
+            "spells": sum(len(s) for place, s in self.ended.items() if place[0] == tenant_id),
+            "audit": len(self.acts.get(tenant_id, [])),
+        }
 
-    async def revoke_key(self, key_id: str, *, now: int) -> bool:
-        key = self.known_keys.get(key_id)
-        if key is not None and key.revoked_at is None:
-            self._set_key(replace(key, revoked_at=now))
-        return key is not None
+    async def remove_tenant(self, tenant_id: str, *, now: int) -> dict[str, int]:
+        held = await self.holdings(tenant_id)
+        self.rows = {p: row for p, row in self.rows.items() if p[0] != tenant_id}
+        self.ended = {p: spells for p, spells in self.ended.items() if p[0] != tenant_id}
+        self.known_keys = {i: k for i, k in self.known_keys.items() if k.tenant_id != tenant_id}
+        self.logs.pop(tenant_id, None)
+        self.acts.pop(tenant_id, None)
+        self._audit(tenant_id, now, Act("tenant.removed", tenant_id), **held)
+        return held
 
-    async def key_changes(self, *, since: int) -> KeyChanges:
-        changed = frozenset(self.changed_keys[since:])
-        revoked = frozenset(k for k in changed if self.known_keys[k].revoked_at is not None)
-        return KeyChanges(len(self.changed_keys), changed, revoked)
-
-    def _set_key(self, key: Key) -> None:
-        self.known_keys[key.id] = key
-        self.changed_keys.append(key.id)
+    async def live_workers(self, *, now: int) -> dict[str, int]:
+        live = [p[0] for p, row in self.rows.items() if not _is_offline(row.worker, now)]
+        return {name: live.count(name) for name in set(live)}
 
 
 def _is_offline(worker: Worker, now: int) -> bool:
@@ -331,6 +345,7 @@ def _matches(worker: Worker, query: RosterQuery, now: int) -> bool:
         and query.project in (None, worker.project)
         and query.region in (None, worker.region)
         and (query.seen_since is None or worker.last_seen >= query.seen_since)
+        and (query.seen_before is None or worker.last_seen < query.seen_before)
     )
 
 

@@ -35,6 +35,12 @@ async def keys_of(store: Store, tenants: Sequence[str]) -> list[Key]:
     return sorted(keys, key=lambda key: (key.created_at, key.id))
 
 
+async def acts_of(store: Store, tenants: Sequence[str]) -> list[tuple[object, ...]]:
+    """What was done in the tenants, newest first; ids are each store's own."""
+    acts = [await store.audit(tenant, before=None, limit=MANY) for tenant in tenants]
+    return [act[1:] for of_tenant in acts for act in of_tenant]
+
+
 def last_of_each(spells: Iterable[Spell]) -> list[Spell]:
     """Of spells that began with the same stamp the last: no promise tells them apart."""
     return list({spell.online_from: spell for spell in spells}.values())
