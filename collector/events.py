@@ -164,11 +164,13 @@ class Feed:
         """One query for all of them, and another while it gives all that it may."""
         found = PAGE
         while found == PAGE:
-            heads = {name: self._channels[name].head for name in tenants if name in self._channels}
+            asked = {name: self._channels[name] for name in tenants if name in self._channels}
+            heads = {name: channel.head for name, channel in asked.items()}
             news = await self._store.news(heads, limit=PAGE)
             for tenant_id, events in news.items():
-                if channel := self._channels.get(tenant_id):
-                    channel.take(events)
+                # Not one that came meanwhile: it may stand elsewhere than where we read from.
+                if self._channels.get(tenant_id) is asked[tenant_id]:
+                    asked[tenant_id].take(events)
             found = sum(map(len, news.values()))
 
     def stop(self) -> None:

@@ -60,13 +60,20 @@ class MovedClock:
         self._move_if_all_wait()
 
     async def sleep(self, seconds: float) -> None:
-        woken = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._now + round(seconds * SECOND), woken))
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wait = (self._now + round(seconds * SECOND), woken)
+        self._waiting.append(wait)
         self._move_if_all_wait()
-        await woken
+        try:
+            await woken
+        finally:
+            # A case that ran out of time waits no longer.
+            if wait in self._waiting:
+                self._waiting.remove(wait)
 
     def _move_if_all_wait(self) -> None:
-        if self._waiting and len(self._waiting) == self._running:
+        is_moving = self._moving is not None and not self._moving.done()
+        if self._waiting and len(self._waiting) == self._running and not is_moving:
             self._moving = asyncio.create_task(self._move_on())
 
     async def _move_on(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import click
 from conformance import report
 from conformance.case import Case, all_cases
 from conformance.launcher import OWN, ROOT, launched
-from conformance.runner import Outcome, Results, run
-from conformance.target import Keys, Target, Unreachable
+from conformance.processes import end_on_sigterm
+from conformance.runner import Outcome, Results, Tell, run
+from conformance.target import Keys, Refused, Target, Unreachable
 
 CONTRACT = ROOT / "contract" / "CONTRACT.md"
 MATRIX = re.compile(r"(<!-- matrix -->\n).*?(<!-- end of the matrix -->)", re.DOTALL)
@@ -26,16 +27,16 @@ TITLE = re.compile(r"^### (R\d+) (.+)$", re.MULTILINE)
 EXAMPLES = """
 \b
 Examples:
-  python -m conformance --target selfhosted
-  python -m conformance --compare selfhosted cloud
-  python -m conformance --target https://collector.example --key vk_… --other-key vk_…
-  CONFORMANCE_KEY=vk_… CONFORMANCE_OTHER_KEY=vk_… python -m conformance \\
-    --target https://collector.example --report report.json --junit report.xml
+  collector conformance --target selfhosted
+  collector conformance --compare selfhosted cloud
+  collector conformance --target selfhosted --rule R5 --verbose
+  export CONFORMANCE_KEY=vk_… CONFORMANCE_OTHER_KEY=vk_…
+  collector conformance --target https://collector.example --other-tenant theirs
 
 \b
 Exit codes:
   0 every core case passed and nothing broke, 1 something broke or was skipped in the core,
-  2 wrong usage, 3 the target can't be reached or started
+  2 wrong usage, 3 the target can't be reached or started, 4 it refuses the keys, 130 interrupted
 """
 
 
@@ -62,18 +63,34 @@ def _are_targets(
     metavar="A B",
     help="Two targets, and where they differ.",
 )
-@click.option("--key", envvar="CONFORMANCE_KEY", help="A key of one tenant, every scope.")
-@click.option("--other-key", envvar="CONFORMANCE_OTHER_KEY", help="The same of another tenant.")
-@click.option("--ingest-key", envvar="CONFORMANCE_INGEST_KEY", help="One that may only beat.")
-@click.option("--read-key", envvar="CONFORMANCE_READ_KEY", help="One that may only read.")
+@click.option(
+    "--key", envvar="CONFORMANCE_KEY", show_envvar=True, help="A key of one tenant, every scope."
+)
+@click.option(
+    "--other-key",
+    envvar="CONFORMANCE_OTHER_KEY",
+    show_envvar=True,
+    help="The same of another tenant.",
+)
+@click.option(
+    "--ingest-key",
+    envvar="CONFORMANCE_INGEST_KEY",
+    show_envvar=True,
+    help="One that may only beat.",
+)
+@click.option(
+    "--read-key", envvar="CONFORMANCE_READ_KEY", show_envvar=True, help="One that may only read."
+)
 @click.option(
     "--tenantless-key",
     envvar="CONFORMANCE_TENANTLESS_KEY",
+    show_envvar=True,
     help="One of no tenant, where there is such a thing.",
 )
 @click.option(
     "--other-tenant",
     envvar="CONFORMANCE_OTHER_TENANT",
+    show_envvar=True,
     default="tenant-b",
     show_default=True,
     help="What the other key's tenant is called, for beats that claim to be its.",
@@ -105,13 +122,17 @@ def conformance(**given: Any) -> None:
             click.echo(f"{case.rule:4} {case.level:9} {case.claim}")
         return
     options.check()
+    end_on_sigterm()
     try:
         runs = asyncio.run(_run_all(options, cases))
-    except Unreachable as error:
+    except (Unreachable, Refused) as error:
         click.secho(f"conformance: {error}", fg="red", err=True)
-        sys.exit(3)
+        sys.exit(4 if isinstance(error, Refused) else 3)
+    except KeyboardInterrupt:
+        click.echo("\nInterrupted; what it had made is cleaned up.", err=True)
+        sys.exit(130)
     _tell(options, runs)
-    sys.exit(0 if all(results.is_clean for results in runs) else 1)
+    sys.exit(0 if all(results.is_clean and results.judged for results in runs) else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,17 +160,30 @@ class Options:
         return self.compare or ((self.target,) if self.target else ())
 
     def cases(self) -> list[Case]:
-        found = [case for case in all_cases() if not self.rules or case.rule in self.rules]
-        if not found:
-            raise click.UsageError(f"no case has the rule {', '.join(self.rules)}")
-        return found
+        wanted = {rule.upper() for rule in self.rules}
+        every = all_cases()
+        if unknown := wanted - {case.rule for case in every}:
+            raise click.UsageError(f"no case has the rule {', '.join(sorted(unknown))}")
+        return [case for case in every if not wanted or case.rule in wanted]
 
     def check(self) -> None:
         if (self.target is None) == (self.compare is None):
             raise click.UsageError("give either --target or --compare")
         is_foreign = any(name not in OWN for name in self.names)
         if is_foreign and not (self.key and self.other_key):
-            raise click.UsageError("an address needs --key and --other-key, of two tenants")
+            raise click.UsageError(
+                "an address needs --key and --other-key, of two tenants, "
+                "or CONFORMANCE_KEY and CONFORMANCE_OTHER_KEY"
+            )
+        if is_foreign and self.key == self.other_key:
+            raise click.UsageError(
+                "--key and --other-key are the same; they must be of two tenants"
+            )
+        for path in (self.json_file, self.junit):
+            if path is not None and not path.absolute().parent.is_dir():
+                raise click.UsageError(
+                    f"there is no directory {path.parent} to write {path.name} to"
+                )
         if self.matrix and (self.compare is None or self.rules):
             raise click.UsageError("--matrix needs --compare and all rules")
 
@@ -179,15 +213,28 @@ async def _run_all(options: Options, cases: list[Case]) -> list[Results]:
 
 async def _run_one(name: str, options: Options, cases: list[Case]) -> Results:
     async with opened(name, options) as target:
-        with click.progressbar(
-            length=len(cases), label=name, file=sys.stderr, show_pos=True
-        ) as progress:
-
-            def tell(_outcome: Outcome) -> None:
-                progress.update(1)
-
+        with telling(name, len(cases), is_long=target.control is None) as tell:
             results = await run(target, cases, tell)
         return report.redacted(results, target.keys.all())
+
+
+@contextmanager
+def telling(name: str, count: int, *, is_long: bool) -> Iterator[Tell]:
+    """Progress on standard error, with a word on why it stands still where it does."""
+    label = f"{name} (a minute or so, most of it waiting for workers to go offline)"
+    with click.progressbar(
+        length=count,
+        label=label if is_long else name,
+        file=sys.stderr,
+        show_pos=True,
+        show_eta=False,
+        show_percent=False,
+    ) as progress:
+
+        def tell(_outcome: Outcome) -> None:
+            progress.update(1)
+
+        yield tell
 
 
 @asynccontextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
-
-LONGEST = 400
 
 
 class Breach(Exception):
@@ -12,8 +13,8 @@ class Breach(Exception):
 
     def __init__(self, expected: object, seen: object) -> None:
         super().__init__(f"expected {expected}, saw {seen}")
-        self.expected = shown(expected)
-        self.seen = shown(seen)
+        self.expected = _text(expected)
+        self.seen = _text(seen)
 
 
 def equal(seen: object, expected: object, what: str = "") -> None:
@@ -40,6 +41,15 @@ def _written(value: object) -> str:
     return repr(value)
 
 
-def shown(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+@asynccontextmanager
+async def within(seconds: float, expected: str) -> AsyncIterator[None]:
+    """What is in the block ends in time, or the contract is broken."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Breach(f"{expected} within {seconds:g} s", "not by then") from None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)

@@ -156,10 +156,11 @@ async def _take_orders(orders: Orders) -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
+        number, *order = json.loads(line)
         try:
-            _say({"done": await orders.obey(*json.loads(line))})
+            _say({"number": number, "done": await orders.obey(*order)})
         except Exception as error:  # the launcher tells it to whoever gave the order
-            _say({"failed": f"{type(error).__name__}: {error}"})
+            _say({"number": number, "failed": f"{type(error).__name__}: {error}"})
 
 
 def _say(what: dict[str, Any]) -> None:

@@ -31,21 +31,29 @@ ROOT = Path(__file__).parents[1]
 class Launched:
     """A collector of ours, and what only its launcher can do to it."""
 
-    def __init__(self, store_url: str, tree: Path) -> None:
+    def __init__(self, store_url: str, tree: Path, log: Path) -> None:
         self._environment = _environment() | SETTINGS | {"COLLECTOR_STORE_URL": store_url}
         self._tree = tree
         self._turn = asyncio.Lock()
+        self._number = 0
+        self._log = log
         self.port = 0
 
     async def start(self, now: int = START) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "conformance.launched", str(now), str(self.port)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            cwd=self._tree,
-            env=self._environment | {"PYTHONPATH": str(self._tree)},
-        )
-        self.port = (await self._hear())["port"]
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "conformance.launched", str(now), str(self.port)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                cwd=self._tree,
+                env=self._environment | {"PYTHONPATH": str(self._tree)},
+            )
+        try:
+            self.port = (await self._hear())["port"]
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         assert self._process.stdin is not None
@@ -90,8 +98,12 @@ class Launched:
     async def _order(self, *order: Any) -> Any:
         async with self._turn:
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._number += 1
+            self._process.stdin.write(json.dumps([self._number, *order]).encode() + b"\n")
             answer = await self._hear()
+            # What answers an order that nobody waited for to the end.
+            while answer["number"] != self._number:
+                answer = await self._hear()
         if "failed" in answer:
             raise Unreachable(f"the collector refused {order[0]}: {answer['failed']}")
         return answer["done"]
@@ -101,7 +113,8 @@ class Launched:
         async with asyncio.timeout(ORDER_SECONDS):
             line = await self._process.stdout.readline()
         if not line:
-            raise Unreachable(f"the collector ended with code {await self._process.wait()}")
+            code, said = await self._process.wait(), self._log.read_text()[-2000:]
+            raise Unreachable(f"the collector ended with code {code}:\n{said}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -111,7 +124,7 @@ async def launched(kind: str, tree: Path = ROOT) -> AsyncIterator[Target]:
     """A collector over a new store of this kind, gone with the block; its code is the tree's."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name, _postgres(kind) as server:
         url = server.url() if server else f"sqlite:///{Path(name) / 'collector.db'}"
-        collector = Launched(url, tree)
+        collector = Launched(url, tree, Path(name) / "log")
         await collector.start()
         try:
             yield Target(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
@@ -15,17 +16,21 @@ from conformance.runner import Outcome, Results
 
 COLOURS = {"passed": "green", "failed": "red", "skipped": "yellow"}
 HIDDEN = "vk_(hidden)"
-_KEY = re.compile(r"vk_[A-Z2-7]{32}")
+# Anything like a key of ours, whole or not.
+_KEY = re.compile(r"(?i)vk_[a-z2-7]{8,}")
+# From so many characters on, a part of a key tells too much.
+TELLING = 12
+LONGEST = 300
 
 
 def redacted(results: Results, keys: Iterable[str]) -> Results:
     """The same without any key, ours or the target's own."""
-    secrets = sorted(keys, key=len, reverse=True)
+    secrets = _parts(keys)
 
     def hide(text: str) -> str:
         for secret in secrets:
             text = text.replace(secret, HIDDEN)
-        return _KEY.sub(HIDDEN, text)
+        return _cut(_KEY.sub(HIDDEN, text))
 
     return replace(
         results,
@@ -36,6 +41,18 @@ def redacted(results: Results, keys: Iterable[str]) -> Results:
     )
 
 
+def _parts(keys: Iterable[str]) -> list[str]:
+    """The keys and so much of each as would still tell it, the longest first."""
+    wholes = {whole for key in keys for whole in (key, key.removeprefix("vk_"))}
+    parts = {whole[:length] for whole in wholes for length in range(TELLING, len(whole) + 1)}
+    return sorted(parts | {whole for whole in wholes if whole}, key=len, reverse=True)
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+
+
 def show(results: Results, *, verbose: bool) -> None:
     """Rule by rule; what passed in one line a rule unless asked for more."""
     click.echo(f"\n{results.target}: {results.description}\n")
@@ -43,24 +60,42 @@ def show(results: Results, *, verbose: bool) -> None:
         outcomes = list(found)
         _show_rule(rule, outcomes)
         for outcome in outcomes:
-            if verbose or outcome.result != "passed":
+            if verbose or outcome.result == "failed":
                 _show_case(outcome)
+    _show_skipped(results)
     click.echo(f"\n{verdict(results)}")
 
 
 def verdict(results: Results) -> str:
-    counts = ", ".join(
-        f"{_count(results.of(level), 'passed')} of {len(results.of(level))} {level} cases passed"
-        + (f" ({skipped} skipped)" if (skipped := _count(results.of(level), "skipped")) else "")
+    if not results.judged:
+        return f"Nothing could be judged of {results.target}: all its cases were skipped."
+    counts = "; ".join(
+        f"{level}: {_tally(results.of(level))}"
         for level in ("core", "extended")
+        if results.of(level)
     )
-    return f"{results.target} {'conforms' if results.conforms else 'does not conform'}: {counts}."
+    return f"{results.target} {'conforms' if results.conforms else 'does not conform'}. {counts}."
+
+
+def _tally(outcomes: Sequence[Outcome]) -> str:
+    counts = {each: _count(outcomes, each) for each in COLOURS}
+    return ", ".join(f"{count} {result}" for result, count in counts.items() if count)
+
+
+def _show_skipped(results: Results) -> None:
+    """By what is missing: some of it the reader can give."""
+    skipped = [each for each in results.outcomes if each.result == "skipped"]
+    if not skipped:
+        return
+    click.secho(f"\n{len(skipped)} cases were skipped:", fg="yellow")
+    for missing, count in Counter(each.seen for each in skipped).most_common():
+        click.echo(f"  {count:3}  {missing}")
 
 
 def _show_rule(rule: str, outcomes: Sequence[Outcome]) -> None:
     worst = _worst(outcomes)
     click.secho(f"{rule:4} {worst:8}", fg=COLOURS[worst], bold=worst == "failed", nl=False)
-    click.echo(f"{_count(outcomes, 'passed')} of {len(outcomes)}")
+    click.echo(_tally(outcomes))
 
 
 def _show_case(outcome: Outcome) -> None:

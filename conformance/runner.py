@@ -11,10 +11,17 @@ from typing import Literal
 import httpx2
 
 from conformance.case import Case
-from conformance.expect import Breach, shown
-from conformance.target import Description, Target, describe
+from conformance.expect import Breach
+from conformance.target import (
+    Description,
+    Refused,
+    Target,
+    Unreachable,
+    describe,
+    why_not,
+)
 from conformance.trial import Trial
-from conformance.wire import FOREIGN_LIMITS, LIMITS, TIMEOUT, address
+from conformance.wire import FOREIGN_LIMITS, LIMITS, ROSTER, TIMEOUT, address
 
 # A case waits for one TTL and a little, or for its turn; past this it hangs.
 CASE_SECONDS = 120
@@ -55,6 +62,11 @@ class Results:
         return all(each.result == "passed" for each in self.of("core"))
 
     @property
+    def judged(self) -> int:
+        """How many cases said anything."""
+        return sum(each.result != "skipped" for each in self.outcomes)
+
+    @property
     def is_clean(self) -> bool:
         """It conforms, and breaks nothing of what it says it can do beyond that."""
         return self.conforms and not any(each.result == "failed" for each in self.outcomes)
@@ -69,19 +81,40 @@ async def run(target: Target, cases: Sequence[Case], tell: Tell = lambda _: None
     ) as http:
         description = await describe(target, http)
         trial = Trial(target, http)
+        await admit(trial)
         outcomes: dict[str, Outcome] = {}
 
         async def judge(case: Case) -> None:
             outcomes[case.name] = await _judge(case, trial, description.capabilities)
             tell(outcomes[case.name])
 
-        await _together(trial, [case for case in cases if case.phase == "together"], judge)
-        for phase in ("alone", "last"):
-            for case in cases:
-                if case.phase == phase:
-                    await _together(trial, [case], judge)
-        await _clean_up(trial, description.capabilities)
+        try:
+            await _together(trial, [case for case in cases if case.phase == "together"], judge)
+            for phase in ("alone", "last"):
+                for case in cases:
+                    if case.phase == phase:
+                        await _together(trial, [case], judge)
+        finally:
+            await _clean_up(trial, description.capabilities)
     return Results(target.name, description, [outcomes[case.name] for case in cases])
+
+
+async def admit(trial: Trial) -> None:
+    """Before anything is judged: there is a collector, and these are keys of two of its tenants."""
+    name = trial.name("preflight")
+    for option, caller in (("--key", trial.a), ("--other-key", trial.b)):
+        read = await caller.get(ROSTER)
+        beat = await caller.beat(name if caller is trial.a else trial.name("preflight"))
+        for answer, wanted in ((read, 200), (beat, 202)):
+            if answer.status in (401, 403):
+                raise Refused(f"{option} is refused: {answer.request} answered {answer.status}")
+            if answer.status != wanted:
+                raise Unreachable(
+                    f"{trial.target.url} does not look like a collector: {answer.request} "
+                    f"answered {answer.status}, not {wanted}"
+                )
+    if name in (await trial.b.get(ROSTER)).text:
+        raise Refused("--key and --other-key are of one tenant; the suite needs two")
 
 
 async def _together(
@@ -103,7 +136,7 @@ async def _together(
 async def _judge(case: Case, trial: Trial, capabilities: frozenset[str]) -> Outcome:
     missing = [each for each in case.needs if each not in capabilities]
     if missing:
-        return _outcome(case, "skipped", seen=f"the target has no {', '.join(missing)}")
+        return _outcome(case, "skipped", seen=why_not(missing))
     try:
         async with asyncio.timeout(CASE_SECONDS):
             await case.run(trial)
@@ -119,9 +152,7 @@ async def _judge(case: Case, trial: Trial, capabilities: frozenset[str]) -> Outc
 
 
 def _outcome(case: Case, result: Result, expected: str = "", seen: str = "") -> Outcome:
-    return Outcome(
-        case.rule, case.level, case.name, case.claim, result, shown(expected), shown(seen)
-    )
+    return Outcome(case.rule, case.level, case.name, case.claim, result, expected, seen)
 
 
 async def _clean_up(trial: Trial, capabilities: frozenset[str]) -> None:
@@ -129,8 +160,10 @@ async def _clean_up(trial: Trial, capabilities: frozenset[str]) -> None:
     if trial.target.control is not None or "removal" not in capabilities:
         return
     for caller in (trial.a, trial.b):
+        ours: list[str] = []
         # One that can't even show its roster was judged for that already.
         with suppress(Breach, httpx2.HTTPError, LookupError, TypeError, AttributeError):
             ours = [w["agent_id"] for w in await caller.workers() if trial.token in w["agent_id"]]
-            for agent_id in ours:
+        for agent_id in ours:
+            with suppress(httpx2.HTTPError):
                 await caller.send("DELETE", address(agent_id))

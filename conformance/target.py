@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,10 @@ UNKNOWN = "unknown"
 
 class Unreachable(Exception):
     """Nothing answers there."""
+
+
+class Refused(Exception):
+    """The keys do not do."""
 
 
 class Control(Protocol):
@@ -59,6 +63,15 @@ class Control(Protocol):
 
 # The capabilities that come with such control.
 CONTROLS = ("clock", "minting", "pruning", "gaps control", "stalling", "restart")
+
+
+def why_not(missing: Sequence[str]) -> str:
+    """Why a case that needs these is skipped, and whether the reader can help it."""
+    if keys := [each for each in missing if each.endswith(" key")]:
+        return f"no {keys[0]} was given: --{keys[0].replace(' ', '-')}"
+    if any(each in CONTROLS for each in missing):
+        return "only a server that the suite itself has started lets it move time, keys and store"
+    return f"the server does not claim: {', '.join(missing)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,7 @@ async def describe(target: Target, http: httpx2.AsyncClient) -> Description:
     contract = _object(said)
     named = contract.get("capabilities")
     capabilities = {e for e in named if isinstance(e, str)} if isinstance(named, list) else set()
+    capabilities |= {"contract"} if contract else set()
     capabilities |= {"openorca"} if openorca.status_code == 200 else set()
     capabilities |= set(CONTROLS) if target.control else set()
     return Description(

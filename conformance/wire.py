@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -15,12 +14,14 @@ import httpx2
 
 from conformance import expect
 from conformance.expect import Breach
+from conformance.streams import Json, Stream
 
 TTL_SECONDS = 45
 HEARTBEAT = "/v1/agents/heartbeat"
 ROSTER = "/v1/agents"
-FRAME_SECONDS = 10.0
 ABSENT = object()
+# Of an answer in a report; the report itself cuts it further, once it has hidden the keys.
+LONGEST = 20_000
 # Many streams at once, and the requests beside them.
 LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64)
 # A server of somebody else's gets fewer, so that no answer is late for our load alone; and a new
@@ -28,8 +29,6 @@ LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64)
 FOREIGN_LIMITS = httpx2.Limits(max_connections=64, max_keepalive_connections=0)
 # How long a target may take for one answer.
 TIMEOUT = httpx2.Timeout(20, pool=60)
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Answer:
         return self
 
     def _shown(self) -> str:
-        return f"{self.status} {self.text[:200]}"
+        return f"{self.status} {self.text[:LONGEST]}"
 
 
 @dataclass(slots=True)
@@ -182,101 +181,6 @@ class Caller:
 
     def _headers(self) -> dict[str, str]:
         return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One event of a stream."""
-
-    event: str | None
-    id: str | None
-    data: Any
-
-
-class Stream:
-    """The frames of one answer, read as they come."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self.headers = response.headers
-        self.retry: str | None = None
-        self.comments = 0
-        self._response = response
-        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
-
-    @classmethod
-    @asynccontextmanager
-    async def reading(cls, response: httpx2.Response) -> AsyncIterator[Stream]:
-        stream = cls(response)
-        task = asyncio.create_task(stream._read())
-        try:
-            yield stream
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def next(self, seconds: float = FRAME_SECONDS) -> Frame:
-        frame = await self._next(seconds)
-        if frame is None:
-            raise Breach("another frame", "the stream ended")
-        return frame
-
-    async def ended(self, seconds: float = FRAME_SECONDS) -> None:
-        """Everything that still comes, until the stream ends."""
-        while await self._next(seconds) is not None:
-            pass
-
-    async def until(
-        self, agent_id: str, *types: str, seconds: float = FRAME_SECONDS
-    ) -> tuple[Frame, list[Frame]]:
-        """The next line of one of these types about this worker, and what else came before."""
-        before: list[Frame] = []
-        async with asyncio.timeout(3 * seconds):
-            while True:
-                frame = await self.next(seconds)
-                about = frame.data.get("worker") or {}
-                if frame.event in types and about.get("agent_id") == agent_id:
-                    return frame, before
-                before.append(frame)
-
-    async def snapshot(self) -> tuple[list[Json], str]:
-        """All chunks of the snapshot that comes now: its workers and its cursor."""
-        workers: list[Json] = []
-        while True:
-            frame = await self.next()
-            expect.equal(frame.event, "snapshot", "the frame's event")
-            workers += frame.data["workers"]
-            if not frame.data["more"]:
-                return workers, str(frame.data["cursor"])
-            expect.equal(frame.id, None, "the id of a chunk that is not the last")
-
-    async def _next(self, seconds: float) -> Frame | None:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._frames.get()
-        except TimeoutError:
-            raise Breach(f"a frame within {seconds:g} s", "none") from None
-
-    async def _read(self) -> None:
-        fields: dict[str, str] = {}
-        try:
-            async for line in self._response.aiter_lines():
-                if line.startswith(":"):
-                    self.comments += 1
-                elif line:
-                    name, _, value = line.partition(":")
-                    fields[name] = value.removeprefix(" ")
-                else:
-                    self._take(fields)
-                    fields = {}
-        except httpx2.HTTPError:
-            pass  # a stream that breaks off has ended too
-        self._frames.put_nowait(None)
-
-    def _take(self, fields: dict[str, str]) -> None:
-        self.retry = fields.get("retry", self.retry)
-        if "data" in fields:
-            data = json.loads(fields["data"])
-            self._frames.put_nowait(Frame(fields.get("event"), fields.get("id"), data))
 
 
 def body(agent_id: Any, **fields: Any) -> Json:

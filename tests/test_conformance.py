@@ -6,7 +6,9 @@ import ast
 import asyncio
 import fcntl
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,7 +29,7 @@ from conformance.target import Description
 from conformance.upkeep import commits, unsettled
 from conformance.wire import Reads
 from tests.conftest import BACKENDS
-from tests.processes import Serving, create_key
+from tests.processes import Serving, create_key, wait_until
 from tests.strict import skip
 
 ROOT = Path(__file__).parents[1]
@@ -162,6 +164,38 @@ def test_every_roster_is_judged_by_its_own_time(
     assert (reads.judged, not reads.wrong) == (1, is_right)
 
 
+def test_a_case_that_ran_out_of_time_does_not_hold_the_others_up() -> None:
+    moved: list[int] = []
+
+    async def move(micros: int) -> None:
+        moved.append(micros)
+
+    async def scenario() -> None:
+        clock = MovedClock(move)
+        clock.enter()
+        clock.enter()
+
+        async def hangs() -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await asyncio.sleep(60)
+            clock.leave()
+
+        async def gives_up() -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await clock.sleep(3)
+            clock.leave()
+
+        await asyncio.gather(hangs(), gives_up())
+        clock.enter()
+        async with asyncio.timeout(5):
+            await clock.sleep(2)
+
+    asyncio.run(scenario())
+    assert moved == [2 * SECOND]
+
+
 def test_a_skipped_core_case_is_no_conformance() -> None:
     skipped = replace(PASSED, result="skipped")
     extended = replace(skipped, level="extended")
@@ -178,14 +212,14 @@ def test_a_failed_extended_case_is_conformance_but_not_clean() -> None:
     assert (results.conforms, results.is_clean) == (True, False)
 
 
-def test_no_report_has_a_key() -> None:
-    seen = f"{KEY} and somebodys-own-token"
+def test_no_report_has_a_key_nor_most_of_one() -> None:
+    seen = f"{KEY} and {KEY[:-1].lower()} and {KEY[3:-2]} and somebodys-own-token"
     told = Results("t", Description(), [replace(PASSED, result="failed", expected=KEY, seen=seen)])
 
-    hidden = report.redacted(told, ["somebodys-own-token"])
+    hidden = report.redacted(told, [KEY, "somebodys-own-token"])
 
     for text in (report.as_json([hidden]), report.as_junit([hidden])):
-        assert KEY not in text
+        assert KEY[3:15] not in text.upper()
         assert "somebodys-own-token" not in text
         assert report.HIDDEN in text
 
@@ -217,6 +251,8 @@ def test_what_two_targets_do_differently_is_named() -> None:
         (["--target", "http://127.0.0.1:1"], "--key and --other-key"),
         (["--target", "selfhosted", "--rule", "R999"], "no case has the rule R999"),
         (["--target", "selfhosted", "--matrix"], "--matrix needs --compare"),
+        (["--target", "http://127.0.0.1:1", "--key", "a", "--other-key", "a"], "are the same"),
+        (["--target", "selfhosted", "--report", "nowhere/r.json"], "no directory nowhere"),
     ],
 )
 def test_wrong_usage_is_told(arguments: list[str], said: str) -> None:
@@ -233,6 +269,56 @@ def test_a_target_that_nobody_answers_at_is_told() -> None:
 
     assert ran.exit_code == 3
     assert "http://127.0.0.1:9" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("tenants", "said"),
+    [(("one", "one"), "of one tenant"), (("one", None), "--other-key is refused")],
+)
+def test_keys_that_do_not_do_are_told_before_anything_is_judged(
+    tenants: tuple[str, str | None], said: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'collector.db'}"
+    keys = [create_key(url, name)["key"] if name else KEY for name in tenants]
+    with Serving(url, tmp_path) as serving:
+        given = ["--target", serving.url, "--key", keys[0], "--other-key", keys[1]]
+        ran = CliRunner().invoke(conformance, given)
+
+    assert ran.exit_code == 4
+    assert said in ran.output
+
+
+def test_a_server_of_another_kind_is_told_before_anything_is_judged(tmp_path: Path) -> None:
+    program = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]
+    with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        found = re.search(r"port (\d+)", server.stdout.readline())
+        assert found is not None
+        address = f"http://127.0.0.1:{found[1]}"
+        ran = CliRunner().invoke(
+            conformance, ["--target", address, "--key", "a", "--other-key", "b"]
+        )
+        server.kill()
+
+    assert ran.exit_code == 3
+    assert "does not look like a collector" in ran.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing_behind(number: int, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "conformance", "--target", "selfhosted"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    ) as suite:
+        wait_until(lambda: any(tmp_path.glob("conformance-*/collector.db")))
+        suite.send_signal(number)
+        suite.communicate(timeout=60)
+
+    assert suite.returncode == 130
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("program", [["python", "-m", "conformance"], ["collector", "conformance"]])

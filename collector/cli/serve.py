@@ -34,6 +34,9 @@ from contract.vocabulary import DEFAULT_TENANT, SCOPES
 # them at once pass for long-lived, and all that is long-lived is looked through again and again.
 COLLECT_AFTER = 50_000
 
+# How long a client may leave what it was sent unread before the system ends its connection.
+UNREAD_SECONDS = 30
+
 # Workers beat every 15 s: their connections outlive several beats.
 KEEP_ALIVE_SECONDS = 75
 
@@ -151,6 +154,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        gc.collect()
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
         if self.started and self._greet is not None:
@@ -175,6 +179,9 @@ def _listen(settings: Settings) -> socket.socket:
     # Named TCP, because an event loop sets TCP_NODELAY only on what says so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Accepted sockets inherit it. A client that takes nothing holds no memory of ours for long.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
     try:
         listener.bind((settings.host, settings.port))
         listener.listen()

@@ -163,7 +163,8 @@ class Store(Protocol):
     async def news(self, heads: Mapping[str, int], *, limit: int) -> dict[str, list[Event]]:
         """The lines of each tenant's log numbered above its head, in order.
 
-        At most `limit` in all, tenant by tenant: who gets that many asks again.
+        At most `limit` in all, the next line of each before the second of any: who gets that
+        many asks again.
         """
         ...
 

@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack
 
 from conformance import expect
 from conformance.case import case
+from conformance.streams import Json
 from conformance.trial import Trial
-from conformance.wire import ROSTER, Json, Stream, address
+from conformance.wire import ROSTER, address
 
 ROW = {
     "agent_id", "agent_name", "status", "reason", "active_sessions", "version", "project",
@@ -46,7 +47,7 @@ async def every_change_follows_in_order(t: Trial) -> None:
             await t.a.beats(name, status=status)
         await t.a.send("DELETE", address(name))
 
-        types = await _told_of(stream, name, until="worker.removed")
+        types = await stream.types(name, last="worker.removed")
 
     expect.equal(
         types,
@@ -136,7 +137,7 @@ async def a_cursor_resumes_on_another_process(t: Trial) -> None:
 
     async with t.a.stream(last=cursor) as stream:
         await t.a.beats(name, status="busy")
-        types = await _told_of(stream, name, until="worker.changed")
+        types = await stream.types(name, last="worker.changed")
     expect.equal(types, ["worker.online", "worker.changed"])
 
 
@@ -155,7 +156,7 @@ async def vitals_tell_who_beat_without_being_part_of_the_log(t: Trial) -> None:
     async with t.a.stream(last=await t.a.cursor()) as stream:
         await t.a.beats(name, cpu_pct=55.5, memory_rss_bytes=1, memory_total_bytes=4)
         row: Json = {}
-        async with asyncio.timeout(VITALS_SECONDS):
+        async with expect.within(VITALS_SECONDS, "vitals with the newest figures"):
             while row.get("cpu_pct") != 55.5:
                 frame = await stream.next(VITALS_SECONDS)
                 if frame.event == "vitals":
@@ -178,6 +179,20 @@ async def a_filter_keeps_the_others_out_of_the_stream(t: Trial) -> None:
             _, before = await stream.until(mine, "worker.online", "worker.changed")
         told = {f.data["worker"]["agent_id"] for f in before if "worker" in f.data}
         expect.true(other not in told, f"only those with this {field}", told)
+
+
+@case(rule="R31", level="extended", needs="events")
+async def a_worker_that_changes_out_of_the_filter_is_told_of_no_more(t: Trial) -> None:
+    group, name, other = t.name("group"), t.name(), t.name()
+    await t.a.beats(name, project=group)
+    async with t.a.stream(project=group) as stream:
+        await stream.snapshot()
+        await t.a.beats(name, project="elsewhere")
+        await t.a.beats(other, project=group)
+        _, before = await stream.until(other, "worker.online")
+
+    told = [frame.about for frame in before]
+    expect.true(name not in told, "nothing of a worker that matches no more", told)
 
 
 @case(rule="R31", level="extended", needs="events")
@@ -275,13 +290,3 @@ async def one_subscriber_too_many_is_told_to_come_back(t: Trial) -> None:
         expect.equal(answer.headers.get("retry-after"), "10", "Retry-After")
         (await t.a.get("/v1/events")).was(200)
         (await caller.get(ROSTER)).was(200)
-
-
-async def _told_of(stream: Stream, name: str, *, until: str) -> list[str]:
-    """The types of the lines about this worker, up to the first of that type."""
-    types: list[str] = []
-    while until not in types:
-        frame = await stream.next()
-        if frame.data.get("worker", {}).get("agent_id") == name:
-            types.append(str(frame.event))
-    return types

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from conformance import expect
 from conformance.case import case
+from conformance.streams import Json
 from conformance.trial import Trial
-from conformance.wire import Json, address
+from conformance.wire import address
 
 DAY = 86_400
 WRONG_SINCE = ("x", "-1", "nan", "1e3", "253402300800", "")
@@ -33,6 +34,21 @@ async def the_next_beat_makes_a_removed_worker_anew(t: Trial) -> None:
     accepted = await t.a.beats(name)
 
     expect.equal((await t.a.worker(name))["first_seen"], accepted["server_time"], "first_seen")
+
+
+@case(rule="R27", level="extended", needs=("removal", "timeline"))
+async def a_removed_workers_log_and_spells_stay(t: Trial) -> None:
+    name = t.name()
+    first = (await t.a.beats(name))["server_time"]
+    await t.sleep(5)
+    await t.a.send("DELETE", address(name))
+    await t.a.beats(name)
+
+    told = await _timeline(t, name)
+
+    expect.fields(told["spells"][0], online_from=first, reason="removed")
+    types = [line["type"] for line in told["transitions"]]
+    expect.equal(types, ["worker.online", "worker.removed", "worker.online"], "transitions")
 
 
 @case(rule="R27", level="extended", needs=("removal", "events"))

@@ -36,10 +36,16 @@ async def a_wrong_key_is_refused_however_it_is_wrong(t: Trial) -> None:
 @case(rule="R12", level="core")
 async def a_key_counts_in_the_header_alone(t: Trial) -> None:
     key = t.target.keys.a
-    (await t.nobody.get(ROSTER, key=key, access_token=key)).was(401)
     (await t.nobody.send("GET", ROSTER, headers={"Cookie": f"key={key}; token={key}"})).was(401)
     (await t.nobody.post(body(t.name(), key=key, api_key=key))).was(401)
     (await t.nobody.send("GET", ROSTER, headers={"X-API-Key": key})).was(401)
+
+
+@case(rule="R12", level="extended", needs="minting")
+async def a_key_in_the_url_opens_nothing(t: Trial) -> None:
+    key = await t.control.mint(t.name("t"), "read")  # not somebody's: URLs are logged
+
+    (await t.nobody.get(ROSTER, key=key, access_token=key)).was(401)
 
 
 @case(rule="R12", level="extended", needs="ingest key")

@@ -7,8 +7,9 @@ import asyncio
 from conformance import expect
 from conformance.case import case
 from conformance.expect import Breach
+from conformance.streams import Json, Stream
 from conformance.trial import Trial
-from conformance.wire import Json, Stream, address
+from conformance.wire import address
 
 NODE: Json = {
     "id": str, "name": str, "machineId": str, "machineName": str, "status": str, "domain": str,
@@ -133,10 +134,11 @@ async def a_removal_sends_the_whole_fleet_anew(t: Trial) -> None:
         await stream.next()
         await t.a.send("DELETE", address(name))
         ids = {name}
-        while name in ids:
-            frame = await stream.next()
-            if frame.data["type"] == "snapshot.replace":
-                ids = {each["id"] for each in frame.data["snapshot"]["agents"]}
+        async with expect.within(30, "the fleet without the removed worker"):
+            while name in ids:
+                frame = await stream.next()
+                if frame.data["type"] == "snapshot.replace":
+                    ids = {each["id"] for each in frame.data["snapshot"]["agents"]}
 
 
 async def _nodes(t: Trial) -> list[Json]:

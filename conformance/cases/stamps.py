@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from conformance import expect
 from conformance.case import case
 from conformance.clocks import SECOND
+from conformance.streams import Json
 from conformance.trial import Trial
-from conformance.wire import Json
 
 FORGED = (0, -1, 1.5, 4_102_444_800, 253_402_300_799, "yesterday", None)
 
@@ -61,6 +62,40 @@ async def the_answer_says_the_stamp_that_the_row_then_has(t: Trial) -> None:
 
     expect.fields(accepted, status="accepted", next_beat_seconds=15)
     expect.equal((await t.a.worker(name))["last_seen"], accepted.get("server_time"), "last_seen")
+
+
+@case(rule="R15", level="extended", needs=("clock", "stalling"), phase="alone")
+async def a_beats_stamp_is_that_of_its_arrival_however_long_it_waits(t: Trial) -> None:
+    name, arrival = t.name(), (await t.a.roster())["server_time"]
+    await t.control.store("stall")
+    try:
+        waiting = asyncio.create_task(t.a.beats(name))
+        await asyncio.sleep(0.5)
+        await t.control.jump(7 * SECOND)
+    finally:
+        await t.control.store("work")
+
+    expect.equal((await waiting)["server_time"], arrival, "server_time")
+    expect.equal((await t.a.worker(name))["last_seen"], arrival, "last_seen")
+    await t.control.listen()
+
+
+@case(rule="R17", level="extended", needs=("clock", "stalling"), phase="alone")
+async def of_equal_stamps_in_one_commit_the_later_arrival_is_stored(t: Trial) -> None:
+    name = t.name()
+    await t.control.store("stall")
+    try:
+        waiting = [asyncio.create_task(t.a.beat(t.name()))]
+        for sessions in (1, 2, 3):
+            await asyncio.sleep(0.3)
+            beat = t.a.beat(name, status="busy", active_sessions=sessions)
+            waiting.append(asyncio.create_task(beat))
+        await asyncio.sleep(0.3)
+    finally:
+        await t.control.store("work")
+
+    expect.equal([(await each).status for each in waiting], [202] * 4, "answers")
+    expect.equal((await t.a.worker(name))["active_sessions"], 3, "sessions")
 
 
 @case(rule="R15", level="core")

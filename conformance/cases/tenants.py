@@ -27,7 +27,7 @@ async def the_bodys_tenant_moves_no_worker(t: Trial) -> None:
 async def a_worker_of_one_tenant_is_not_changed_by_the_others_beat(t: Trial) -> None:
     name = t.name()
     await t.a.beats(name, status="busy", active_sessions=3)
-    await t.b.beats(name, status="idle", active_sessions=1, tenant_id="tenant-a")
+    await t.b.beats(name, status="idle", active_sessions=1)
 
     expect.fields(await t.a.worker(name), status="busy", active_sessions=3)
     expect.fields(await t.b.worker(name), status="idle", active_sessions=1)
@@ -106,10 +106,12 @@ async def no_page_and_no_cursor_reaches_another_tenant(t: Trial) -> None:
         await t.a.beats(name)
     cursor = (await t.a.roster(limit=1))["next_cursor"]
 
-    pages = [await t.b.workers(limit=10000), await t.b.workers(limit=10000, cursor=cursor)]
+    page = await t.b.get(ROSTER, limit=10000)
+    # A server may know whose cursor it is, and refuse it.
+    walked = (await t.b.get(ROSTER, limit=10000, cursor=cursor)).was(200, 422)
 
-    found = [each["agent_id"] for page in pages for each in page]
-    expect.true(not set(names) & set(found), "none of another tenant's workers", found)
+    for name in names:
+        expect.true(name not in page.text + walked.text, "none of another's workers", name)
 
 
 @case(rule="R14", level="extended", needs="events")

@@ -182,12 +182,14 @@ class Model(Operators):
         return Position("model", log.lines[0].n if log.lines else log.head + 1, log.head)
 
     async def news(self, heads: Mapping[str, int], *, limit: int) -> dict[str, list[Event]]:
+        lines = [
+            (line.n - head, tenant_id, line)
+            for tenant_id, head in heads.items()
+            for line in await self.events(tenant_id, after=head, limit=limit)
+        ]
         found: dict[str, list[Event]] = {}
-        for tenant_id in sorted(heads):
-            lines = await self.events(tenant_id, after=heads[tenant_id], limit=limit)
-            limit -= len(lines)
-            if lines:
-                found[tenant_id] = lines
+        for _, tenant_id, line in sorted(lines, key=lambda each: each[:2])[:limit]:
+            found.setdefault(tenant_id, []).append(line)
         return found
 
     async def events(self, tenant_id: str, *, after: int, limit: int) -> list[Event]:
