@@ -6,8 +6,9 @@ import asyncio
 
 from conformance import expect
 from conformance.case import case
+from conformance.streams import Json
 from conformance.trial import Trial
-from conformance.wire import ROSTER, Answer, Caller, Json
+from conformance.wire import ROSTER, Answer, Caller
 
 KEY = {
     "id", "name", "scopes", "state", "created_at", "expires_at", "last_used_at", "revoked_at",
