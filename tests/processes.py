@@ -35,9 +35,7 @@ def run(
     )
 
 
-def create_key(
-    store_url: str, tenant: str = "acme", scopes: str = "ingest,read"
-) -> dict[str, Any]:
+def create_key(store_url: str, tenant: str = "acme", scopes: str = "ingest,read") -> dict[str, Any]:
     """A key with these scopes, as `keys create --json` prints it."""
     command = ("keys", "create", "--tenant", tenant, "--scopes", scopes, "--json")
     created = run(*command, env={"COLLECTOR_STORE_URL": store_url})
