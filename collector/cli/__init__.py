@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
 from collector import __version__
 from collector.cli.exits import exit_code
+from collector.cli.tables import colour
 from collector.errors import CollectorError
 
 EXAMPLES = """
@@ -18,6 +20,7 @@ Examples:
   collector keys create --tenant acme --scopes ingest,read
   collector agents list
   collector events --follow
+  collector doctor
   collector conformance --target selfhosted
 
 \b
@@ -26,11 +29,30 @@ Exit codes:
 """
 
 
+COMMANDS = (
+    "serve",
+    "migrate",
+    "keys",
+    "agents",
+    "events",
+    "beat",
+    "doctor",
+    "backup",
+    "restore",
+    "conformance",
+    "completion",
+)
+
+
 class Commands(click.Group):
     """Each command is imported when it is asked for: most need nothing of the server."""
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        extra.setdefault("color", colour())
+        return super().make_context(*args, **extra)
+
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        return ["serve", "migrate", "keys", "agents", "events", "conformance"]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.list_commands(ctx):
@@ -55,5 +77,5 @@ def main() -> None:
     try:
         collector()
     except CollectorError as error:
-        click.secho(f"collector: {error.detail}", fg="red", err=True)
+        click.secho(f"collector: {error.detail}", fg="red", err=True, color=colour())
         sys.exit(exit_code(error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,13 +12,14 @@ from typing import Any
 import click
 
 from collector.cli import client
-from collector.cli.tables import CONFLICT, ago, table
+from collector.cli.durations import duration
+from collector.cli.tables import CONFLICT, ago, moment, printable, table
 from collector.errors import NotFound
 from contract.vocabulary import STATUSES
 
 WATCH_SECONDS = 2.0
 Asking = Callable[[str, dict[str, str | tuple[str, ...]]], Any]
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+TIMES = ("started_at", "ts", "first_seen", "last_seen")
 
 
 @click.group(
@@ -61,12 +61,17 @@ def list_agents(as_json: bool, watch: bool, **filters: str | tuple[str, ...] | N
     with suppress(KeyboardInterrupt):
         while watch:
             time.sleep(WATCH_SECONDS)
-            if not as_json:
-                click.clear()
-            _show_roster(given, as_json, ask=client.insist)
+            _show_roster(given, as_json, ask=client.insist, anew=not as_json)
 
 
-@agents.command()
+@agents.command(
+    epilog="""
+\b
+Examples:
+  collector agents show worker-1
+  collector agents show worker-1 --json
+"""
+)
 @click.argument("agent_id")
 @click.option("--json", "as_json", is_flag=True, help="The collector's own answer.")
 def show(agent_id: str, as_json: bool) -> None:
@@ -76,18 +81,18 @@ def show(agent_id: str, as_json: bool) -> None:
         click.echo(json.dumps(worker, ensure_ascii=False))
         return
     for name, value in worker.items():
-        click.echo(f"{name:<20}{'' if value is None else value}".rstrip())
+        click.echo(f"{name:<20}{_told(worker, name, value)}".rstrip())
 
 
-def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
-    found = re.fullmatch(r"(\d{1,6})([smhd])", value)
-    if found is None:
-        raise click.BadParameter("a number and s, m, h or d, such as 7d")
-    return int(found[1]) * UNITS[found[2]]
-
-
-@agents.command()
-@click.option("--offline-for", required=True, callback=_duration, help="Such as 12h or 7d.")
+@agents.command(
+    epilog="""
+\b
+Examples:
+  collector agents prune --offline-for 7d
+  collector agents prune --offline-for 12h --yes
+"""
+)
+@click.option("--offline-for", required=True, callback=duration, help="Such as 12h or 7d.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def prune(offline_for: int, yes: bool) -> None:
     """Remove workers that have been offline for so long; needs a key with the scope admin.
@@ -113,9 +118,16 @@ def prune(offline_for: int, yes: bool) -> None:
 
 
 def _show_roster(
-    filters: dict[str, str | tuple[str, ...]], as_json: bool, *, ask: Asking = client.get
+    filters: dict[str, str | tuple[str, ...]],
+    as_json: bool,
+    *,
+    ask: Asking = client.get,
+    anew: bool = False,
 ) -> None:
     roster = ask("/v1/agents", filters)
+    if anew:
+        # Only now: what is there stays to be read until there is something newer.
+        click.clear()
     if as_json:
         click.echo(json.dumps(roster, ensure_ascii=False))
         return
@@ -133,6 +145,14 @@ def _show_roster(
             fg="yellow",
             err=True,
         )
+
+
+def _told(worker: dict[str, Any], name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name in TIMES:
+        return moment(value, now=worker["last_seen"] + worker["age_seconds"])
+    return printable(str(value))
 
 
 def _row(worker: dict[str, Any]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 import click
 
 from collector.cli.invocation import command
+from collector.cli.spinner import waiting
 from collector.errors import (
     CollectorError,
     InvalidField,
@@ -22,10 +23,12 @@ from collector.errors import (
     NotFound,
     Unauthenticated,
 )
+from contract.vocabulary import Scope
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 # Above the longest wait of a long poll.
 TIMEOUT_SECONDS = 40
+PROBE_SECONDS = 5
 RETRY_SECONDS = 1.0
 
 
@@ -41,7 +44,8 @@ class CollectorRefused(CollectorError):
 
 def get(path: str, query: Mapping[str, str | Sequence[str]] | None = None) -> Any:
     """The JSON at a path of the collector, asked with VOICEGW_API_KEY."""
-    return _ask("GET", path + (f"?{urlencode(query, doseq=True)}" if query else ""))
+    with waiting("asking the collector"):
+        return _ask("GET", _with(path, query))
 
 
 def insist(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
@@ -49,7 +53,7 @@ def insist(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
     told = False
     while True:
         try:
-            return get(path, query)
+            return _ask("GET", _with(path, query))
         except CollectorUnreachable as error:
             if not told:
                 click.secho(f"collector: {error.detail}; trying again", fg="yellow", err=True)
@@ -57,24 +61,56 @@ def insist(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
             time.sleep(RETRY_SECONDS)
 
 
+def post(path: str, body: Mapping[str, Any]) -> Any:
+    """Send JSON with VOICEGW_API_KEY; the JSON that comes back."""
+    with waiting("sending to the collector"):
+        return _ask("POST", path, body=body, scope="ingest")
+
+
 def delete(path: str) -> None:
-    _ask("DELETE", path)
+    _ask("DELETE", path, scope="admin")
+
+
+def probe(path: str) -> Any:
+    """The JSON at a path that needs no key."""
+    with waiting("asking the collector"):
+        return _ask("GET", path, scope=None, timeout_seconds=PROBE_SECONDS)
+
+
+def url() -> str:
+    """Where the collector is."""
+    given = os.environ.get("VOICEGW_COLLECTOR_URL") or DEFAULT_URL
+    if not _is_http(given):
+        raise InvalidField.of("VOICEGW_COLLECTOR_URL", "must be like http://127.0.0.1:8080")
+    return given.rstrip("/")
 
 
 def worker_path(agent_id: str) -> str:
     return f"/v1/agents/{quote(agent_id, safe='')}"
 
 
-def _ask(method: str, path: str) -> Any:
-    url = os.environ.get("VOICEGW_COLLECTOR_URL") or DEFAULT_URL
-    if not _is_http(url):
-        raise InvalidField.of("VOICEGW_COLLECTOR_URL", "must be like http://127.0.0.1:8080")
+def _ask(
+    method: str,
+    path: str,
+    *,
+    body: Mapping[str, Any] | None = None,
+    scope: Scope | None = "read",
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> Any:
+    sent = None if body is None else json.dumps(body).encode()
     # S310 is about file: and its like, which can't come here.
-    request = Request(url.rstrip("/") + path, method=method)  # noqa: S310
-    # Not to where a redirect leads.
-    request.add_unredirected_header("Authorization", f"Bearer {_key()}")
+    request = Request(url() + path, sent, method=method)  # noqa: S310
+    if body is not None:
+        request.add_header("Content-Type", "application/json")
+    if scope is not None:
+        # Not to where a redirect leads.
+        request.add_unredirected_header("Authorization", f"Bearer {_key(scope)}")
+    return _answer(request, timeout_seconds)
+
+
+def _answer(request: Request, timeout_seconds: float) -> Any:
     try:
-        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+        with urlopen(request, timeout=timeout_seconds) as answer:  # noqa: S310
             body = answer.read()
             return json.loads(body) if body else None
     except HTTPError as error:
@@ -82,7 +118,7 @@ def _ask(method: str, path: str) -> Any:
     except (URLError, OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise CollectorUnreachable(
-            f"no collector answers at {url} ({reason}); start one with: {command()} serve"
+            f"no collector answers at {url()} ({reason}); start one with: {command()} serve"
         ) from None
 
 
@@ -93,12 +129,16 @@ def _is_http(url: str) -> bool:
         return False
 
 
-def _key() -> str:
+def _with(path: str, query: Mapping[str, str | Sequence[str]] | None) -> str:
+    return path + (f"?{urlencode(query, doseq=True)}" if query else "")
+
+
+def _key(scope: Scope) -> str:
     key = os.environ.get("VOICEGW_API_KEY", "").strip()
     if not key:
         raise Unauthenticated(
-            "set VOICEGW_API_KEY to a key with the scope read; "
-            f"`{command()} keys create --tenant default --scopes read` mints one"
+            f"set VOICEGW_API_KEY to a key with the scope {scope}; "
+            f"`{command()} keys create --tenant default --scopes {scope}` mints one"
         )
     if not (key.isascii() and key.isprintable() and " " not in key):
         # Said here, and not by the HTTP client, which would quote it.

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from collector.cli import client
-from collector.cli.tables import COLOURS
+from collector.cli.tables import COLOURS, printable
 
 WAIT_SECONDS = 25
 
@@ -25,7 +25,13 @@ Examples:
   collector events --follow --project lobby
 """
 )
-@click.option("--last", type=click.IntRange(0, 1000), default=20, show_default=True)
+@click.option(
+    "--last",
+    type=click.IntRange(0, 1000),
+    default=20,
+    show_default=True,
+    help="So many lines, the newest.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on until interrupted.")
 @click.option("--name", "agent_name", help="Only workers with this agent_name.")
 @click.option("--project", help="Only this project's.")
@@ -64,4 +70,4 @@ def _line(event: dict[str, Any]) -> str:
     kind = event["type"].removeprefix("worker.")
     reason = f" ({event['reason']})" if event["reason"] else ""
     state = click.style(worker["status"], fg=COLOURS.get(worker["status"]))
-    return f"{when}  {kind:<8}  {worker['agent_id']}  {state}{reason}"
+    return f"{when}  {kind:<8}  {printable(worker['agent_id'])}  {state}{reason}"

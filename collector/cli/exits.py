@@ -14,6 +14,8 @@ _CODES = {
     "store_taken": REFUSED,
     "unauthenticated": REFUSED,
     "missing_scope": REFUSED,
+    "not_a_backup": REFUSED,
+    "file_exists": REFUSED,
 }
 
 

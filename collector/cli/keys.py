@@ -55,7 +55,14 @@ def keys() -> None:
     """Keys open one tenant's doors; a running collector notices changes within two seconds."""
 
 
-@keys.command()
+@keys.command(
+    epilog="""
+\b
+Examples:
+  collector keys create --tenant acme --scopes ingest,read
+  collector keys create --tenant acme --scopes ingest --name "the lobby's workers" --json
+"""
+)
 @click.option("--tenant", required=True, callback=_tenant, help="Whose key; made if new.")
 @click.option("--scopes", required=True, callback=_scopes, help="Some of ingest,read,admin.")
 @click.option("--name", help="A note for people: where this key is used.")
@@ -75,7 +82,15 @@ def create(tenant: str, scopes: tuple[Scope, ...], name: str | None, as_json: bo
     )
 
 
-@keys.command("list")
+@keys.command(
+    "list",
+    epilog="""
+\b
+Examples:
+  collector keys list
+  collector keys list --tenant acme --json
+""",
+)
 @click.option("--tenant", callback=_tenant, help="Only this tenant's.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
 def list_keys(tenant: str | None, as_json: bool) -> None:
@@ -102,7 +117,13 @@ def list_keys(tenant: str | None, as_json: bool) -> None:
     )
 
 
-@keys.command()
+@keys.command(
+    epilog="""
+\b
+Examples:
+  collector keys revoke ABCD2345
+"""
+)
 @click.argument("key_id")
 def revoke(key_id: str) -> None:
     """Revoke the key with this id, for ever. The whole key will do, and is not repeated."""

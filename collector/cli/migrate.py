@@ -7,11 +7,13 @@ import asyncio
 import click
 
 from collector.cli import opening
+from collector.cli.spinner import waiting
 from collector.store.open import store_for
 
 EXAMPLES = """
 \b
-Example:
+Examples:
+  collector migrate
   COLLECTOR_STORE_URL=postgresql://collector@db/presence collector migrate
 """
 
@@ -31,7 +33,8 @@ async def _migrate() -> None:
             click.echo("The store is up to date.")
             return
         click.echo(f"Migrating: {behind}.")
-        await store.migrate()
+        with waiting("migrating"):
+            await store.migrate()
         click.secho("Done.", fg="green")
     finally:
         await store.close()

@@ -14,7 +14,8 @@ from collector.store.open import is_embedded, store_for, store_name
 from collector.store.protocol import Store
 
 
-def _require_file(chosen: Settings) -> None:
+def require_file(chosen: Settings) -> None:
+    """Refuse to go on where an embedded store is not there."""
     if is_embedded(chosen) and not Path(store_name(chosen)).exists():
         raise NotFound(
             f"there is no store at {store_name(chosen)}; run this where the collector runs, "
@@ -37,7 +38,7 @@ async def opened(
     """
     store = store_for(chosen)
     if existing:
-        _require_file(chosen)
+        require_file(chosen)
     try:
         await store.open(serving=serving)
         behind = await store.behind()

@@ -1,8 +1,13 @@
-"""Tables for people."""
+"""Tables and words for people."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import unicodedata
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import click
 
@@ -14,34 +19,97 @@ COLOURS = {
     "offline": "bright_black",
     "active": "green",
     "revoked": "red",
+    "ok": "green",
+    "warning": "yellow",
+    "failed": "red",
 }
+GAP = "  "
+# No column gets narrower than this, however narrow the terminal is.
+NARROWEST = 6
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
-    """Columns as wide as they need to be; words that are a state have its colour."""
+    """Columns as wide as they need to be, or as the terminal lets them.
+
+    Words that are a state have its colour.
+    """
     if not rows:
         click.echo(empty)
         return
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    widths[-1] = 0  # nothing follows the last column
-    click.secho("  ".join(_padded(heads, widths)).rstrip(), bold=True)
-    for row in rows:
-        cells = zip(row, _padded(row, widths), strict=True)
-        click.echo("  ".join(_coloured(word, cell) for word, cell in cells).rstrip())
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(width_of, column)) for column in zip(heads, *cells, strict=True)]
+    widths = fitted(widths, _room())
+    click.secho(GAP.join(_padded(heads, widths)).rstrip(), bold=True)
+    for row in cells:
+        places = zip(row, _padded(row, widths), strict=True)
+        click.echo(GAP.join(_coloured(word, cell) for word, cell in places).rstrip())
+
+
+def colour() -> bool | None:
+    """False where NO_COLOR or the terminal says so; None leaves it to who looks."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def ago(seconds: float) -> str:
     """An age as people say it."""
+    if seconds <= -1:
+        return f"in {_span(-seconds)}"
+    return f"{_span(max(seconds, 0))} ago"
+
+
+def moment(at: float, now: float) -> str:
+    """When something was, by the calendar and as people say it."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC, {ago(now - at)}"
+
+
+def printable(text: str) -> str:
+    """Without what would move the cursor or turn the line around: others wrote it."""
+    return "".join("\ufffd" if unicodedata.category(each)[0] == "C" else each for each in text)
+
+
+def width_of(text: str) -> int:
+    """How many places of a terminal it takes."""
+    return sum(
+        0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF")
+        for each in text
+    )
+
+
+def fitted(widths: Sequence[int], room: int | None) -> list[int]:
+    """Take from the widest column, again and again, until all fit into the room."""
+    fit = list(widths)
+    while room is not None and sum(fit) + len(GAP) * (len(fit) - 1) > room:
+        widest = fit.index(max(fit))
+        if fit[widest] <= NARROWEST:
+            break
+        fit[widest] -= 1
+    return fit
+
+
+def _span(seconds: float) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
-            return f"{int(seconds // size)}{unit} ago"
-    return f"{int(seconds)}s ago"
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def _room() -> int | None:
+    """The terminal's width; a file or a pipe has room for everything."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _coloured(word: str, cell: str) -> str:
-    colour = COLOURS.get(word.removesuffix(CONFLICT))
-    return click.style(cell, fg=colour) if colour else cell
+    tint = COLOURS.get(word.removesuffix(CONFLICT))
+    return click.style(cell, fg=tint) if tint else cell
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    return [_cut(cell, width) for cell, width in zip(cells, widths, strict=True)]
+
+
+def _cut(cell: str, width: int) -> str:
+    if width_of(cell) <= width:
+        return cell + " " * (width - width_of(cell))
+    while width_of(cell) >= width:
+        cell = cell[:-1]
+    return f"{cell}…".ljust(width)

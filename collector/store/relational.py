@@ -53,8 +53,12 @@ class RelationalStore(ABC):
         for tell in self._listeners:
             tell(tenants)
 
+    async def revision(self) -> str | None:
+        """The schema's, or None in a store that nobody migrated."""
+        return await self._read(_revision)
+
     async def behind(self) -> str | None:
-        revision = await self._read(_revision)
+        revision = await self.revision()
         if revision is None:
             return "the store is empty"
         # Revisions are numbered. A newer schema is fine: migrations expand before they contract.

@@ -84,11 +84,11 @@ class SelfHostedStore(RelationalStore):
                 f"SQLite {sqlite3.sqlite_version} is too old: this Python needs one with "
                 f"{'.'.join(map(str, OLDEST_SQLITE))} or newer"
             )
-        with _translated():
+        with translated():
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.touch(mode=0o600)  # it holds the keys' digests
             if serving:
-                self._lock = _only_collector(self._path)
+                self._lock = only_collector(self._path)
         await self._write(lambda _: None)
 
     async def close(self) -> None:
@@ -242,7 +242,7 @@ async def _run(pool: ThreadPoolExecutor, engine: Engine, work: Callable[[Connect
 
 
 def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
-    with _translated(), engine.begin() as conn:
+    with translated(), engine.begin() as conn:
         return work(conn)
 
 
@@ -272,19 +272,19 @@ def _make_scratch(raw: sqlite3.Connection, _record: object) -> None:
     raw.executescript(_SCRATCH)
 
 
-def _only_collector(path: Path) -> IO[str]:
+def only_collector(path: Path) -> IO[str]:
     """A lock that the operating system drops with the process, however it ends."""
     lock = path.with_name(path.name + ".lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise StoreTaken(f"another collector is serving {path}") from None
+        raise StoreTaken(f"another collector is serving {path}; stop it first") from None
     return lock
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Turn what sqlite3 and SQLAlchemy raise into the store's own errors."""
     try:
         yield

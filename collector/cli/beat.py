@@ -1,0 +1,105 @@
+"""`collector beat`: heartbeats out of a shell."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from collector.cli import client
+from collector.cli.durations import duration
+from collector.cli.tables import printable
+from contract.vocabulary import MAX_INTEGER, STATUSES, TTL_SECONDS
+
+HEARTBEAT = "/v1/agents/heartbeat"
+
+EXAMPLES = """
+\b
+Examples:
+  collector beat --name backup-job
+  collector beat worker-1 --name reception --status busy --sessions 2 --project lobby
+  collector beat --name backup-job --every 15s
+  collector beat worker-1 --name reception --status offline
+"""
+
+
+def _often_enough(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    seconds = duration(ctx, param, value)
+    if seconds is not None and not 1 <= seconds <= TTL_SECONDS:
+        raise click.BadParameter(
+            f"from 1s to {TTL_SECONDS}s: who is silent for longer counts as offline"
+        )
+    return seconds
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("agent_id", required=False, envvar="VOICEGW_AGENT_ID")
+@click.option("--name", "agent_name", required=True, help="The kind of worker: it groups.")
+@click.option(
+    "--status", type=click.Choice(STATUSES), default="idle", show_default=True, help="What it does."
+)
+@click.option(
+    "--sessions",
+    type=click.IntRange(0, MAX_INTEGER),
+    default=0,
+    show_default=True,
+    help="Its sessions in hand.",
+)
+@click.option("--project", help="Which project it works for.")
+@click.option("--region", help="Where it runs.")
+@click.option("--version", help="The version of its code.")
+@click.option("--every", callback=_often_enough, help="Go on until interrupted, then leave: 15s.")
+def beat(
+    agent_id: str | None, every: int | None, status: str, sessions: int, **told: str | None
+) -> None:
+    """Send a heartbeat, or one every so often.
+
+    AGENT_ID is by default VOICEGW_AGENT_ID, or else the host's name.
+
+    With --every it goes on until it is interrupted or told to end, and then says that the worker
+    leaves. A collector that is away meanwhile is tried again at the next beat.
+
+    Needs a key with the scope ingest: VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and
+    VOICEGW_API_KEY.
+    """
+    host = socket.gethostname()
+    body = {"agent_id": agent_id or host, "status": status, "active_sessions": sessions}
+    body |= {"host": host, **{name: value for name, value in told.items() if value is not None}}
+    if every is None:
+        client.post(HEARTBEAT, body)
+        click.echo(f"{printable(str(body['agent_id']))} is {status}.")
+    else:
+        _keep_beating({**body, "started_at": time.time()}, every)
+
+
+def _keep_beating(body: dict[str, Any], every: int) -> None:
+    who = printable(body["agent_id"])
+    # Both end it as Ctrl-C does.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    client.post(HEARTBEAT, body)
+    click.echo(f"{who} is {body['status']}, every {every} s; Ctrl-C ends it.")
+    with suppress(KeyboardInterrupt):
+        is_away = False
+        while True:
+            time.sleep(every)
+            is_away = _beat_again(body, was_away=is_away)
+    client.post(HEARTBEAT, {**body, "status": "offline", "active_sessions": 0})
+    click.echo(f"{who} has left.")
+
+
+def _beat_again(body: dict[str, Any], *, was_away: bool) -> bool:
+    """Whether the collector is away; that is said once, and once that it is back."""
+    try:
+        client.post(HEARTBEAT, body)
+    except client.CollectorUnreachable as error:
+        if not was_away:
+            click.secho(f"collector: {error.detail}; trying again", fg="yellow", err=True)
+        return True
+    if was_away:
+        click.secho("The collector is back.", fg="green", err=True)
+    return False

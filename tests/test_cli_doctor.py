@@ -1,0 +1,349 @@
+"""What the doctor finds, each on something that really is so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import socket
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, NamedTuple
+
+import pytest
+
+from collector.cli.checks import MIB, check_disk, check_store, clock_finding
+from collector.settings import Settings
+from collector.values import SECOND
+from conformance.launcher import launched
+from tests.conftest import BACKENDS
+from tests.databases import administer
+from tests.processes import COMMAND, Serving, create_key, environment, run
+from tests.strict import skip
+
+UNKNOWN_KEY = "vk_" + "A" * 32
+
+pytestmark = pytest.mark.usefixtures("anyio_backend")
+on_a_shared_store = pytest.mark.parametrize(
+    "backend", [name for name in BACKENDS if name != "selfhosted"], indirect=True
+)
+
+
+class Patient:
+    """A collector on the embedded store of a directory, and the doctor there."""
+
+    def __init__(self, serving: Serving, place: Path) -> None:
+        self.serving, self.place = serving, place
+        assert serving.key is not None
+        self.key = serving.key
+        self.store_url = f"sqlite:///{place}/.data/collector.db"
+
+    def doctor(self, *args: str, **env: str) -> CompletedProcess[str]:
+        known = {"VOICEGW_COLLECTOR_URL": self.serving.url, "VOICEGW_API_KEY": self.key}
+        return run("doctor", *args, env={**known, **env}, cwd=self.place)
+
+    def workers(self) -> list[dict[str, Any]]:
+        env = {"VOICEGW_COLLECTOR_URL": self.serving.url, "VOICEGW_API_KEY": self.key}
+        roster = json.loads(run("agents", "list", "--json", env=env).stdout)
+        found: list[dict[str, Any]] = roster["workers"]
+        return found
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Patient]:
+    with Serving(None, tmp_path) as serving:
+        yield Patient(serving, tmp_path)
+
+
+def findings(ran: CompletedProcess[str]) -> dict[str, dict[str, str]]:
+    assert ran.stdout, ran.stderr
+    return {each["check"]: each for each in json.loads(ran.stdout)["findings"]}
+
+
+def test_where_all_is_well_nothing_failed_and_nobody_is_left_behind(patient: Patient) -> None:
+    looked = patient.doctor("--json")
+
+    assert looked.returncode == 0, looked.stdout + looked.stderr
+    assert {each["result"] for each in findings(looked).values()} <= {"ok", "warning"}
+    assert list(findings(looked)) == [
+        *("settings", "store", "migrations", "disk"),
+        *("collector", "readiness", "beat", "collector clock"),
+    ]
+    assert findings(looked)["beat"]["says"].endswith("removed again")
+    assert patient.workers() == []
+
+
+def test_people_get_a_line_for_each_finding(patient: Patient) -> None:
+    looked = patient.doctor(COLLECTOR_PROT="1")
+
+    assert looked.returncode == 0
+    assert "ok       store            .data/collector.db answers\n" in looked.stdout
+    assert "warning  settings         COLLECTOR_PROT is no setting" in looked.stdout
+    assert "fix: did you mean COLLECTOR_PORT?\n" in looked.stdout
+
+
+def test_a_key_that_may_not_remove_leaves_a_worker_that_is_offline(patient: Patient) -> None:
+    key = create_key(patient.store_url, "default", "ingest")["key"]
+
+    looked = patient.doctor("--json", VOICEGW_API_KEY=key)
+
+    assert looked.returncode == 0
+    (worker,) = patient.workers()
+    assert worker["agent_id"].startswith("collector-doctor-")
+    assert (worker["status"], worker["reason"]) == ("offline", "left")
+
+
+def test_every_setting_has_its_source_and_none_a_secret(patient: Patient) -> None:
+    password = "postgresql://user:p%40ss@127.0.0.1:1/db?password=pass"
+
+    looked = patient.doctor("--json", COLLECTOR_DIRECT_URL=password, COLLECTOR_POOL_SIZE="7")
+
+    told = {each["name"]: each for each in json.loads(looked.stdout)["settings"]}
+    assert told["COLLECTOR_POOL_SIZE"] == {
+        "name": "COLLECTOR_POOL_SIZE",
+        "value": "7",
+        "source": "environment",
+    }
+    assert told["COLLECTOR_PORT"]["source"] == "default"
+    assert told["COLLECTOR_DIRECT_URL"]["value"] == "postgresql://…@127.0.0.1:1/db"
+    assert told["VOICEGW_API_KEY"]["value"] == f"{patient.key[:11]}…"
+    assert patient.key not in looked.stdout
+    assert "p%40ss" not in looked.stdout
+
+
+def test_a_wrong_setting_fails_and_the_rest_is_looked_at(patient: Patient) -> None:
+    looked = patient.doctor("--json", COLLECTOR_PORT="eighty")
+
+    assert looked.returncode == 1
+    assert "COLLECTOR_PORT: must be" in findings(looked)["settings"]["says"]
+    assert findings(looked)["beat"]["result"] == "ok"
+
+
+# The store
+
+
+def closed_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        return port
+
+
+def test_a_store_that_is_down_is_unreachable(patient: Patient) -> None:
+    down = f"postgresql://nobody@127.0.0.1:{closed_port()}/none"
+
+    looked = patient.doctor("--json", COLLECTOR_STORE_URL=down)
+
+    assert looked.returncode == 3
+    assert findings(looked)["store"]["result"] == "failed"
+    assert findings(looked)["store"]["fix"].startswith("start PostgreSQL")
+    assert findings(looked)["beat"]["result"] == "ok"
+
+
+def test_nothing_there_at_all_is_unreachable(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{closed_port()}"
+
+    looked = run(
+        *("doctor", "--json"),
+        env={"VOICEGW_COLLECTOR_URL": url, "COLLECTOR_STORE_URL": "sqlite:///none.db"},
+        cwd=tmp_path,
+    )
+
+    assert looked.returncode == 3
+    failed = {name for name, each in findings(looked).items() if each["result"] == "failed"}
+    assert failed == {"store", "collector"}
+    assert "serve" in findings(looked)["collector"]["fix"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_of_workers_needs_no_store(patient: Patient, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    patient.place = elsewhere
+
+    looked = patient.doctor("--json")
+
+    assert looked.returncode == 0
+    assert findings(looked)["store"]["result"] == "warning"
+
+
+@on_a_shared_store
+def test_a_shared_store_that_is_behind_fails(patient: Patient, empty_store_url: str) -> None:
+    looked = patient.doctor("--json", COLLECTOR_STORE_URL=empty_store_url)
+
+    assert looked.returncode == 1
+    assert findings(looked)["migrations"]["result"] == "failed"
+    assert findings(looked)["migrations"]["fix"] == "run: collector migrate"
+
+
+def test_an_embedded_store_that_is_behind_is_a_warning(patient: Patient, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.db"
+    empty.touch()
+
+    looked = patient.doctor("--json", COLLECTOR_STORE_URL=f"sqlite:///{empty}")
+
+    assert looked.returncode == 0
+    assert findings(looked)["migrations"]["result"] == "warning"
+    assert "this version needs revision" in findings(looked)["migrations"]["says"]
+
+
+def test_a_store_that_is_ahead_is_a_warning(patient: Patient, store_file: Path) -> None:
+    with closing(sqlite3.connect(store_file)) as conn, conn:
+        conn.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    looked = patient.doctor("--json", COLLECTOR_STORE_URL=f"sqlite:///{store_file}")
+
+    assert findings(looked)["migrations"]["result"] == "warning"
+    assert "update this collector" in findings(looked)["migrations"]["fix"]
+
+
+@pytest.fixture
+def store_file(tmp_path: Path, migrated_file: Path) -> Path:
+    return Path(shutil.copy(migrated_file, tmp_path / "ahead.db"))
+
+
+# Clocks
+
+
+async def test_a_collector_whose_clock_is_elsewhere_fails(tmp_path: Path) -> None:
+    async with launched("selfhosted") as target:
+        env = {"VOICEGW_COLLECTOR_URL": target.url, "VOICEGW_API_KEY": target.keys.a}
+        looked = await asyncio.to_thread(run, "doctor", "--json", env=env, cwd=tmp_path)
+
+    assert looked.returncode == 1
+    assert findings(looked)["collector clock"]["result"] == "failed"
+    assert "NTP" in findings(looked)["collector clock"]["fix"]
+
+
+@on_a_shared_store
+@pytest.mark.parametrize(("seconds", "result"), [(0, "ok"), (3, "warning"), (-7, "failed")])
+def test_this_machines_clock_is_held_against_the_stores(
+    store_url: str, seconds: int, result: str
+) -> None:
+    found = check_store(
+        Settings(store_url=store_url), now=lambda: time.time_ns() // 1000 + seconds * SECOND
+    )
+
+    (clock,) = [each for each in found if each.check == "store clock"]
+    assert clock.result == result
+
+
+def test_a_clock_says_which_way_it_is_off() -> None:
+    assert "6.5 s ahead of the store's" in clock_finding("store", 6_500_000).says
+    assert "6.5 s behind the store's" in clock_finding("store", -6_500_000).says
+
+
+# The disk
+
+
+class Room(NamedTuple):
+    free: int
+    total: int
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "result"),
+    [
+        (64 * MIB - 1, 100 * MIB, "failed"),
+        (64 * MIB, 100 * MIB, "warning"),
+        (1024 * MIB - 1, 2048 * MIB, "warning"),
+        (1024 * MIB, 2048 * MIB, "ok"),
+        (2048 * MIB, 40_000 * MIB, "warning"),
+    ],
+)
+def test_a_disk_is_judged_by_what_is_free(
+    free: int, total: int, result: str, tmp_path: Path
+) -> None:
+    settings = Settings(store_url=f"sqlite:///{tmp_path}/none/yet.db")
+
+    (found,) = check_disk(settings, usage=lambda _: Room(free, total))
+
+    assert found.result == result
+    assert (found.fix is None) == (result == "ok")
+
+
+def test_a_disk_that_is_full_fails(tmp_path: Path) -> None:
+    """On a real one of 16 MiB, which nobody else sees."""
+    if shutil.which("unshare") is None:
+        skip("unshare is not installed")
+    place = shlex.quote(str(tmp_path))
+    command = shlex.quote(str(COMMAND))
+    script = f"""
+        mount -t tmpfs -o size=16m tmpfs {place} || exit 99
+        cd {place} && {command} migrate >&2 && {command} doctor --json"""
+    isolated = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+
+    looked = subprocess.run(isolated, env=environment({}), capture_output=True, text=True)
+
+    if looked.returncode == 99 or looked.stderr.startswith("unshare: "):
+        skip(f"no file system can be mounted here: {looked.stderr.strip()}")
+    assert looked.returncode == 1
+    assert findings(looked)["disk"]["result"] == "failed"
+    assert findings(looked)["disk"]["fix"].startswith("free some space")
+
+
+# The collector and the key
+
+
+def test_a_key_that_opens_nothing_fails(patient: Patient) -> None:
+    looked = patient.doctor("--json", VOICEGW_API_KEY=UNKNOWN_KEY)
+
+    assert looked.returncode == 1
+    assert findings(looked)["beat"]["result"] == "failed"
+    assert "keys create" in findings(looked)["beat"]["fix"]
+
+
+def test_a_key_that_may_only_read_fails(patient: Patient) -> None:
+    key = create_key(patient.store_url, "default", "read")["key"]
+
+    looked = patient.doctor("--json", VOICEGW_API_KEY=key)
+
+    assert looked.returncode == 1
+    assert "lacks the scope: ingest" in findings(looked)["beat"]["says"]
+    assert patient.workers() == []
+
+
+def test_without_a_key_no_beat_is_tried(patient: Patient) -> None:
+    looked = patient.doctor("--json", VOICEGW_API_KEY="")
+
+    assert looked.returncode == 0
+    assert findings(looked)["beat"]["result"] == "warning"
+
+
+@on_a_shared_store
+async def test_a_collector_that_is_not_ready_fails(store_url: str, tmp_path: Path) -> None:
+    key = create_key(store_url)["key"]
+    with Serving(store_url, tmp_path) as serving:
+        behind = "UPDATE alembic_version SET version_num = '0000'"
+        await administer(store_url, behind)
+        env = {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": key}
+        looked = await asyncio.to_thread(run, "doctor", "--json", env=env, cwd=tmp_path)
+
+    assert looked.returncode == 1
+    assert "migrations: the store is at revision 0000" in findings(looked)["readiness"]["says"]
+
+
+def test_what_answers_but_is_no_collector_fails(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        ["python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
+    ) as other:
+        assert other.stdout is not None
+        port = other.stdout.readline().split("port ")[1].split()[0]
+        env = {"VOICEGW_COLLECTOR_URL": f"http://127.0.0.1:{port}"}
+        looked = run("doctor", "--json", env=env, cwd=tmp_path)
+        other.kill()
+
+    assert looked.returncode == 1
+    assert "is no collector" in findings(looked)["collector"]["says"]

@@ -1,0 +1,142 @@
+"""What people see on a terminal, and programs in a pipe."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from collector.cli.tables import ago, fitted, moment, printable, width_of
+from tests.factories import body
+from tests.processes import Serving, run
+from tests.terminal import run_on_terminal
+
+ESCAPE = "\x1b"
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+LONG = "reception-" + "x" * 100
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A collector with one worker, whose name is too long for any terminal."""
+    with Serving(None, tmp_path) as serving:
+        assert serving.key is not None
+        sent = httpx2.post(
+            f"{serving.url}/v1/agents/heartbeat",
+            json=body(LONG, host="漢" * 30),
+            headers={"Authorization": f"Bearer {serving.key}"},
+        )
+        assert sent.status_code == 202
+        yield {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": serving.key}
+
+
+def test_a_narrow_terminal_gets_a_narrow_table(env: dict[str, str]) -> None:
+    shown = ANSI.sub("", run_on_terminal("agents", "list", env=env, columns=90))
+
+    assert all(width_of(line) <= 90 for line in shown.splitlines())
+    assert "reception-x" in shown
+    assert "…" in shown
+
+
+def test_a_pipe_gets_everything_and_no_colour(env: dict[str, str]) -> None:
+    listed = run("agents", "list", env={**env, "COLUMNS": "60"})
+
+    assert LONG in listed.stdout
+    assert ESCAPE not in listed.stdout
+
+
+def test_colour_is_for_people_who_want_it(env: dict[str, str]) -> None:
+    assert ESCAPE in run_on_terminal("agents", "list", env=env)
+
+    for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert ESCAPE not in run_on_terminal("agents", "list", env={**env, **plain})
+        assert ESCAPE not in run_on_terminal("agents", "show", "nobody", env={**env, **plain})
+
+
+def test_a_worker_is_shown_with_times_as_people_say_them(env: dict[str, str]) -> None:
+    shown = run("agents", "show", LONG, env=env)
+
+    assert re.search(r"last_seen +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \ds ago\n", shown.stdout)
+
+
+@contextmanager
+def slow_server() -> Iterator[str]:
+    """Takes a request, and hangs up after a second."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                threading.Event().wait(1)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def test_who_waits_at_a_terminal_sees_that_it_lives() -> None:
+    key = "vk_" + "A" * 32
+    with slow_server() as url:
+        shown = run_on_terminal(
+            "agents", "list", env={"VOICEGW_COLLECTOR_URL": url, "VOICEGW_API_KEY": key}
+        )
+
+    assert "\r| asking the collector" in shown
+    assert "\r\x1b[K" in shown
+
+
+def test_a_pipe_sees_no_such_thing() -> None:
+    key = "vk_" + "A" * 32
+    with slow_server() as url:
+        asked = run("agents", "list", env={"VOICEGW_COLLECTOR_URL": url, "VOICEGW_API_KEY": key})
+
+    assert "asking" not in asked.stderr
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "fit"),
+    [
+        ([10, 20, 5], None, [10, 20, 5]),
+        ([10, 20, 5], 39, [10, 20, 5]),
+        ([10, 20, 5], 34, [10, 15, 5]),
+        ([10, 20, 5], 25, [8, 8, 5]),
+        ([10, 20, 5], 1, [6, 6, 5]),
+    ],
+)
+def test_the_widest_column_gives_way(widths: list[int], room: int | None, fit: list[int]) -> None:
+    assert fitted(widths, room) == fit
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.4, "0s ago"),
+        (59.9, "59s ago"),
+        (60, "1m ago"),
+        (7200, "2h ago"),
+        (86400 * 3, "3d ago"),
+        (-0.5, "0s ago"),
+        (-90, "in 1m"),
+    ],
+)
+def test_an_age_is_told_as_people_say_it(seconds: float, said: str) -> None:
+    assert ago(seconds) == said
+
+
+def test_a_moment_has_its_date_and_its_age() -> None:
+    assert moment(0, now=61) == "1970-01-01 00:00:00 UTC, 1m ago"
+
+
+def test_what_would_move_the_cursor_is_not_shown() -> None:
+    assert printable("a\x1b[2Jb\nc\u202ed ü漢") == "a\ufffd[2Jb\ufffdc\ufffdd ü漢"
+
+
+def test_wide_and_combining_characters_are_measured_as_they_are_shown() -> None:
+    assert [width_of(text) for text in ("abc", "漢字", "e\u0301")] == [3, 4, 1]
