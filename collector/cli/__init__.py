@@ -33,6 +33,8 @@ COMMANDS = (
     "serve",
     "migrate",
     "keys",
+    "tenants",
+    "audit",
     "agents",
     "events",
     "beat",

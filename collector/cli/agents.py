@@ -14,7 +14,6 @@ import click
 from collector.cli import client
 from collector.cli.durations import duration
 from collector.cli.tables import CONFLICT, ago, moment, printable, table
-from collector.errors import NotFound
 from contract.vocabulary import STATUSES
 
 WATCH_SECONDS = 2.0
@@ -29,6 +28,7 @@ Examples:
   collector agents list --status busy
   collector agents show worker-1
   collector agents prune --offline-for 7d
+  collector agents remove --project lobby --dry-run
 """
 )
 def agents() -> None:
@@ -99,22 +99,56 @@ def prune(offline_for: int, yes: bool) -> None:
 
     A worker that beats again is simply there again.
     """
-    found = [
-        worker
-        for worker in client.get("/v1/agents", {"status": "offline"})["workers"]
-        if worker["age_seconds"] > offline_for
-    ]
-    if not found:
-        click.echo("Nobody has been offline for that long.")
+    _remove({"status": "offline", "unseen_for": str(offline_for)}, yes=yes, dry_run=False)
+
+
+@agents.command(
+    epilog="""
+\b
+Examples:
+  collector agents remove --project lobby --dry-run
+  collector agents remove --status offline --region eu --yes
+"""
+)
+@click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Only these.")
+@click.option("--name", "agent_name", help="Only workers with this agent_name.")
+@click.option("--project", help="Only this project's.")
+@click.option("--region", help="Only this region's.")
+@click.option("--unseen-for", callback=duration, help="Only those without a beat for so long.")
+@click.option("--dry-run", is_flag=True, help="Only say who would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def remove(dry_run: bool, yes: bool, **filters: str | int | tuple[str, ...] | None) -> None:
+    """Remove all workers that match; needs a key with the scope admin.
+
+    Whoever beats again is simply there again.
+    """
+    given = {
+        name: value if isinstance(value, tuple) else str(value)
+        for name, value in filters.items()
+        if value
+    }
+    if not given:
+        raise click.UsageError("say whom: --status, --name, --project, --region or --unseen-for")
+    _remove(given, yes=yes, dry_run=dry_run)
+
+
+def _remove(filters: dict[str, str | tuple[str, ...]], *, yes: bool, dry_run: bool) -> None:
+    found = client.delete("/v1/agents", {**filters, "dry_run": "true"})
+    if not found["matched"]:
+        click.echo("Nobody matches.")
         return
-    table(("AGENT", "NAME", "SEEN"), [_brief(worker) for worker in found], empty="")
+    for agent_id in found["agent_ids"]:
+        click.echo(f"  {printable(agent_id)}")
+    unnamed = found["matched"] - len(found["agent_ids"])
+    if unnamed:
+        click.echo(f"  and {unnamed} more")
+    if dry_run:
+        click.echo(f"{found['matched']} would be removed.")
+        return
     if not yes:
-        click.confirm(f"Remove these {len(found)}?", abort=True)
-    with click.progressbar(found, label="Removing") as progress:
-        for worker in progress:
-            with suppress(NotFound):  # somebody else removed it meanwhile
-                client.delete(client.worker_path(worker["agent_id"]))
-    click.secho(f"{len(found)} removed.", fg="green")
+        click.confirm(f"Remove these {found['matched']}?", abort=True)
+    removed = client.delete("/v1/agents", filters)["removed"]
+    click.secho(f"{removed} removed.", fg="green")
 
 
 def _show_roster(

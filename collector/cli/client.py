@@ -67,8 +67,9 @@ def post(path: str, body: Mapping[str, Any]) -> Any:
         return _ask("POST", path, body=body, scope="ingest")
 
 
-def delete(path: str) -> None:
-    _ask("DELETE", path, scope="admin")
+def delete(path: str, query: Mapping[str, str | Sequence[str]] | None = None) -> Any:
+    with waiting("asking the collector"):
+        return _ask("DELETE", _with(path, query), scope="admin")
 
 
 def probe(path: str) -> Any:

@@ -13,6 +13,8 @@ _CODES = {
     "store_behind": REFUSED,
     "store_taken": REFUSED,
     "unauthenticated": REFUSED,
+    "not_active": REFUSED,
+    "quota_exceeded": REFUSED,
     "missing_scope": REFUSED,
     "not_a_backup": REFUSED,
     "file_exists": REFUSED,

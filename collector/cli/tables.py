@@ -19,6 +19,7 @@ COLOURS = {
     "offline": "bright_black",
     "active": "green",
     "revoked": "red",
+    "expired": "red",
     "ok": "green",
     "warning": "yellow",
     "failed": "red",
