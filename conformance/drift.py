@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -127,7 +126,6 @@ async def _try(each: Drift) -> Finding:
             *(sys.executable, "-m", "conformance", "--target", each.target),
             *("--tree", str(tree), "--report", str(report)),
             cwd=ROOT,
-            env={**os.environ, "TMPDIR": name},
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )
