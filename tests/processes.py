@@ -21,14 +21,14 @@ NOTHING: Mapping[str, str] = {}
 
 
 def run(
-    *args: str, env: Mapping[str, str], cwd: Path = Path("/")
+    *args: str, env: Mapping[str, str], cwd: Path = Path("/"), answer: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run one command of the collector to its end."""
+    """Run one command of the collector to its end, with that on its standard input."""
     return subprocess.run(
         [COMMAND, *args],
         env=environment(env),
         cwd=cwd,
-        stdin=subprocess.DEVNULL,
+        input=answer,
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,
