@@ -74,14 +74,14 @@ def test_tenants_are_listed_shown_and_removed_with_all_they_have(url: str) -> No
 
     assert refused.returncode == 1
     assert "1 keys" in removed
-    assert [each["tenant"] for each in json.loads(ask(url, "tenants", "list", "--json"))] == ["blue"]
+    assert [each["tenant"] for each in json.loads(ask(url, "tenants", "list", "--json"))] == [
+        "blue"
+    ]
     (act,) = json.loads(ask(url, "audit", "--tenant", "acme", "--json"))
     assert (act["action"], act["actor"], act["detail"]["keys"]) == ("tenant.removed", "operator", 1)
 
 
-def test_a_removed_tenants_key_is_refused_by_a_running_collector(
-    url: str, tmp_path: Path
-) -> None:
+def test_a_removed_tenants_key_is_refused_by_a_running_collector(url: str, tmp_path: Path) -> None:
     key = create_key(url, "acme", "ingest,read")["key"]
     with Serving(url, tmp_path) as serving:
         asked = {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": key}

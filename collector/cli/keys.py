@@ -199,9 +199,7 @@ async def _create(
     now = SystemClock().now()
     expires_at = None if lasting is None else now + lasting * SECOND
     async with opening.opened(opening.settings()) as store:
-        return await verbs.create(
-            store, tenant, scopes, now=now, name=name, expires_at=expires_at
-        )
+        return await verbs.create(store, tenant, scopes, now=now, name=name, expires_at=expires_at)
 
 
 async def _rotate(key_id: str, overlap: int) -> tuple[Key, str]:
