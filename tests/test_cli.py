@@ -143,7 +143,7 @@ def test_keys_list_has_every_key_and_no_plaintext(store_url: str) -> None:
 
     listed = run("keys", "list", env={"COLLECTOR_STORE_URL": store_url})
 
-    assert re.search(rf"{created['id']} +acme +ingest,read +\S+ \S+ +revoked", listed.stdout)
+    assert re.search(rf"{created['id']} +acme +ingest,read +\S+ \S+ +never +never +revoked", listed.stdout)
     assert created["key"] not in listed.stdout + listed.stderr
 
 
