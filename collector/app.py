@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from collector import logs
 from collector.api import (
     audit,
     events,
@@ -27,7 +28,7 @@ from collector.api import (
 from collector.api.envelope import Envelope
 from collector.api.parts import Parts
 from collector.api.problems import on_collector_error, on_http_exception
-from collector.clock import Clock, SystemClock, anchor_to, stay_anchored
+from collector.clock import Clock, SystemClock, anchor_to, every, stay_anchored
 from collector.errors import CollectorError
 from collector.events import Feed
 from collector.gaps import Listener
@@ -128,12 +129,17 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         parts.feed.follow(),
         parts.quotas.follow(),
         parts.metrics.follow(),
+        every(logs.FLOOD_SECONDS, _sum_up_floods, "refusals were not summed up"),
         stay_anchored(parts.store.time, parts.clock),
     ):
         yield
         parts.feed.stop()
     await parts.intake.close()
     await parts.keyring.close()
+
+
+async def _sum_up_floods() -> None:
+    logs.flood.sum_up()
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from typing import Any
 from collector.errors import InvalidField
 
 PREFIX = "COLLECTOR_"
+LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _AT_LEAST_0 = ("max_workers", "max_keys", "max_beats_per_second")
 _AT_LEAST_1 = (
@@ -65,6 +66,9 @@ class Settings:
     )
     shutdown_seconds: int = _setting(10, "How long a stopping collector answers what is under way.")
     log_level: str = _setting("info", "`debug`, `info`, `warning` or `error`.")
+    log_format: str = _setting(
+        "auto", "`text`, `json`, or `auto`: text on a terminal, JSON otherwise."
+    )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -84,6 +88,11 @@ class Settings:
         _require("queue_limit", self.queue_limit >= 4, "must be at least 4")
         _require(
             "log_level", self.log_level in LOG_LEVELS, f"must be one of {', '.join(LOG_LEVELS)}"
+        )
+        _require(
+            "log_format",
+            self.log_format in LOG_FORMATS,
+            f"must be one of {', '.join(LOG_FORMATS)}",
         )
 
 

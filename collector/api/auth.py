@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from collector.api.parts import Parts
 from collector.errors import MissingScope, Unauthenticated
+from collector.logs import caller
 from collector.values import Principal
 from contract.vocabulary import Scope
 
@@ -15,6 +16,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 async def require(parts: Parts, headers: Headers, scope: Scope) -> Principal:
     """The caller, who holds `scope`."""
     principal = await parts.keyring.identify(_bearer(headers))
+    caller.set((principal.tenant_id, principal.key_id))
     if scope not in principal.scopes:
         raise MissingScope(f"This key lacks the scope: {scope}")
     return principal

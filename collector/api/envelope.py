@@ -13,10 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from collector.api.problems import problem
 from collector.errors import Internal
-from collector.logs import request_id
+from collector.logs import REQUESTS, caller, request_id
 from contract.vocabulary import KEY_PREFIX
 
-_log = logging.getLogger("collector.request")
+_log = logging.getLogger(REQUESTS)
 _ACCEPTABLE: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -34,6 +34,7 @@ class Envelope:
             return
         identity = self._identity(scope)
         request_id.set(identity.decode("ascii"))
+        caller.set(None)
         # Routes match the path as it was sent: in the decoded one, a worker's "/" is no longer
         # told apart from the route's own.
         scope["path"] = _path_as_sent(scope)
@@ -55,7 +56,11 @@ class Envelope:
             await problem(Internal("The collector failed; the request id finds the reason."))(
                 scope, receive, send_with_id
             )
-        _log.log(_level(status), "%s %s %d", scope["method"], _loggable(scope["path"]), status)
+        _log.log(
+            _level(status),
+            *("%s %s %d", scope["method"], _loggable(scope["path"]), status),
+            extra={"status": status},
+        )
 
     def _identity(self, scope: Scope) -> bytes:
         """The caller's own X-Request-ID if it is one, else a fresh one."""

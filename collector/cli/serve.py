@@ -87,7 +87,7 @@ def serve(
         chosen = replace(chosen, host=host)
     if port is not None:
         chosen = replace(chosen, port=port)
-    logs.configure(chosen.log_level)
+    logs.configure(chosen.log_level, chosen.log_format)
     if inherit is not None:
         work = _serve_inherited(chosen, *inherit)
     elif workers > 1:
