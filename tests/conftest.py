@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -40,6 +41,8 @@ ABOUT_THE_STORE = ("test_store", "test_migrations", "test_sweep", "test_several_
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start each PostgreSQL once for the whole run; xdist's workers share them."""
+    # A run in the background ignores SIGINT, and so would every program that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput") or config.option.collectonly:
         return
     urls = {}
