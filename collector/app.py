@@ -14,11 +14,14 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from collector.api import (
+    asyncapi,
     audit,
+    docs,
     events,
     gaps,
     health,
     keys,
+    openapi,
     openorca,
     summary,
     timeline,
@@ -61,6 +64,9 @@ ROUTES = [
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),
     Route("/metrics", health.metrics),
+    Route("/openapi.json", openapi.openapi),
+    Route("/asyncapi.json", asyncapi.asyncapi),
+    Route("/docs", docs.docs),
 ]
 
 
