@@ -8,7 +8,9 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
+import httpx2
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
@@ -21,6 +23,7 @@ from collector.clock import SystemClock
 from collector.settings import Settings
 from collector.store.open import store_for
 from contract.vocabulary import MAX_AUDIT_PAGE, MAX_LAST, MAX_PAGE, MAX_WAIT_SECONDS, SCOPES
+from tests.factories import body
 from tests.fleet import Fleet, serving
 from tests.test_doors import GUARDED, OPEN
 
@@ -93,6 +96,14 @@ class Tried:
 
     url: str
     headers: dict[str, str]
+    # A key that may be worked on, by the method that does it.
+    key_ids: dict[str, str]
+
+    def beat(self, agent_id: str) -> None:
+        sent = httpx2.post(
+            f"{self.url}/v1/agents/heartbeat", headers=self.headers, json=body(agent_id)
+        )
+        assert sent.status_code == 202
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +118,13 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
         await store.open(serving=True)
         await store.migrate()
         _, key = await keys.create(store, "acme", SCOPES, now=clock.now())
+        spare = {
+            method: (await keys.create(store, "acme", ["read"], now=clock.now()))[0].id
+            for method in ("DELETE", "POST")
+        }
         async with serving(create_app(given, store=store, clock=clock)) as url:
             headers = {"Authorization": f"Bearer {key}"}
-            running.append((Tried(url, headers), asyncio.get_running_loop()))
+            running.append((Tried(url, headers, spare), asyncio.get_running_loop()))
             ready.set()
             await done.wait()
         await store.close()
@@ -137,8 +152,22 @@ API = schemathesis.openapi.from_dict(DOCUMENT).exclude(path=ENDLESS)
 )
 def test_the_collector_does_what_the_document_says(case: schemathesis.Case, tried: Tried) -> None:
     mind_what_no_schema_can_say(case)
+    is_valid = case.meta is not None and case.meta.generation.mode.is_positive
+    if is_valid:
+        name_what_is_there(case, tried)
 
-    case.call_and_validate(base_url=tried.url, headers=tried.headers)
+    answer = case.call_and_validate(base_url=tried.url, headers=tried.headers)
+
+    assert not (is_valid and answer.status_code == 404)
+
+
+def name_what_is_there(case: schemathesis.Case, tried: Tried) -> None:
+    """A valid path is one of a worker, whatever it is called, or of a key that exists."""
+    path = case.path_parameters or {}
+    if "agent_id" in path:
+        tried.beat(unquote(path["agent_id"]))
+    if "key_id" in path:
+        case.path_parameters = {"key_id": tried.key_ids[case.method]}
 
 
 def mind_what_no_schema_can_say(case: schemathesis.Case) -> None:

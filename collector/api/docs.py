@@ -103,6 +103,7 @@ def example(method: str, path: str, operation: Schema) -> str:
         words.append(f"-X {method}")
     if operation["security"]:
         words.append('-H "Authorization: Bearer $KEY"')
+        words.append("\\\n ")
     words.append(f'"$COLLECTOR{_address(path, operation["parameters"])}"')
     if "requestBody" in operation:
         sent = operation["requestBody"]["content"][JSON]["example"]
@@ -132,7 +133,7 @@ def _parameters(parameters: list[Schema]) -> str:
         )
         for each in parameters
     )
-    return _table(("parameter", "in", "value", ""), rows) if parameters else ""
+    return _table(("parameter", "in", "value", "meaning"), rows) if parameters else ""
 
 
 def _body(operation: Schema) -> str:
@@ -152,7 +153,7 @@ def _answers(responses: Schema) -> str:
         )
         for status, answer in sorted(responses.items())
     )
-    return _table(("answer", "", "body"), rows)
+    return _table(("answer", "meaning", "body"), rows)
 
 
 def _content(media_type: str, content: Schema) -> str:
@@ -172,10 +173,10 @@ def _model(named: tuple[str, Schema]) -> str:
         )
         for field, kind in schema["properties"].items()
     )
+    fields = _table(("field", "value", "meaning"), rows)
     return (
         f'<section id="{escape(name)}"><h3>{escape(name)}</h3>'
-        f"<p>{_prose(schema.get('description', ''))}</p>{_table(('field', 'value', ''), rows)}"
-        "</section>"
+        f"<p>{_prose(schema.get('description', ''))}</p>{fields}</section>"
     )
 
 
