@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import httpx2
@@ -138,6 +138,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
     thread.join()
 
 
+Case: TypeAlias = "schemathesis.Case[Any]"
 ENDLESS = [path for (_, path), each in OPERATIONS.items() if each.answer.media_type == EVENT_STREAM]
 API = schemathesis.openapi.from_dict(DOCUMENT).exclude(path=ENDLESS)
 
@@ -150,7 +151,7 @@ API = schemathesis.openapi.from_dict(DOCUMENT).exclude(path=ENDLESS)
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-def test_the_collector_does_what_the_document_says(case: schemathesis.Case, tried: Tried) -> None:
+def test_the_collector_does_what_the_document_says(case: Case, tried: Tried) -> None:
     mind_what_no_schema_can_say(case)
     is_valid = case.meta is not None and case.meta.generation.mode.is_positive
     if is_valid:
@@ -161,7 +162,7 @@ def test_the_collector_does_what_the_document_says(case: schemathesis.Case, trie
     assert not (is_valid and answer.status_code == 404)
 
 
-def name_what_is_there(case: schemathesis.Case, tried: Tried) -> None:
+def name_what_is_there(case: Case, tried: Tried) -> None:
     """A valid path is one of a worker, whatever it is called, or of a key that exists."""
     path = case.path_parameters or {}
     if "agent_id" in path:
@@ -170,7 +171,7 @@ def name_what_is_there(case: schemathesis.Case, tried: Tried) -> None:
         case.path_parameters = {"key_id": tried.key_ids[case.method]}
 
 
-def mind_what_no_schema_can_say(case: schemathesis.Case) -> None:
+def mind_what_no_schema_can_say(case: Case) -> None:
     """Cursors are given, not made up; a removal has a filter; numbers are written plainly."""
     query: dict[str, Any] = case.query or {}
     if re.fullmatch(r"[12]?[0-9](\.[0-9]+)?|30(\.0)?", str(query.get("wait"))):
