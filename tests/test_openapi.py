@@ -11,9 +11,11 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import httpx2
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from collector import keys
 from collector.api import openapi
@@ -48,6 +50,10 @@ def parameter(method: str, path: str, name: str) -> dict[str, Any]:
 def test_every_route_is_described_and_none_that_is_not_served() -> None:
     assert set(operations()) == set(SERVED)
     assert set(OPERATIONS) == set(SERVED)
+
+
+def test_the_document_is_openapi() -> None:
+    assert jsonschema_rs.is_valid(OPENAPI_31, DOCUMENT)
 
 
 def test_the_scopes_are_those_of_the_contracts_page() -> None:
