@@ -182,6 +182,9 @@ def mind_what_no_schema_can_say(case: Case) -> None:
     query: dict[str, Any] = case.query or {}
     if re.fullmatch(r"[12]?[0-9](\.[0-9]+)?|30(\.0)?", str(query.get("wait"))):
         query["wait"] = "0.01"  # a valid one; nobody waits for half a minute here
+    for name, value in query.items():
+        if value in (None, [], {}):
+            query[name] = "something"  # such a value is not sent at all, and so breaks no rule
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     query.pop("cursor", None)
