@@ -15,11 +15,14 @@ from starlette.routing import Route
 
 from collector import logs
 from collector.api import (
+    asyncapi,
     audit,
+    docs,
     events,
     gaps,
     health,
     keys,
+    openapi,
     openorca,
     summary,
     timeline,
@@ -62,6 +65,9 @@ ROUTES = [
     Route("/healthz", health.healthz),
     Route("/readyz", health.readyz),
     Route("/metrics", health.metrics),
+    Route("/openapi.json", openapi.openapi),
+    Route("/asyncapi.json", asyncapi.asyncapi),
+    Route("/docs", docs.docs),
 ]
 
 

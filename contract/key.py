@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from contract.vocabulary import (
     MAX_KEY_SECONDS,
@@ -14,9 +14,10 @@ from contract.vocabulary import (
     KeyState,
     Scope,
 )
-from contract.worker import Text
+from contract.worker import Text, whole
 
-Seconds = Annotated[int, Field(strict=True, ge=1, le=MAX_KEY_SECONDS)]
+Seconds = Annotated[int, Field(strict=True, ge=1, le=MAX_KEY_SECONDS), BeforeValidator(whole)]
+Overlap = Annotated[int, Field(strict=True, ge=0, le=MAX_OVERLAP_SECONDS), BeforeValidator(whole)]
 
 
 class KeyRequest(BaseModel):
@@ -36,9 +37,7 @@ class RotateRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    overlap_seconds: Annotated[int, Field(strict=True, ge=0, le=MAX_OVERLAP_SECONDS)] = (
-        OVERLAP_SECONDS
-    )
+    overlap_seconds: Overlap = OVERLAP_SECONDS
 
 
 class Key(BaseModel):

@@ -9,8 +9,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from contract.audit import Audit
+from contract.description import Description
+from contract.event import Change, Events, Snapshot, Vitals
+from contract.gap import Gaps
+from contract.health import Health, Readiness
 from contract.key import KeyRequest, Keys, NewKey, RotateRequest
+from contract.openorca import ConsoleSnapshot, RuntimeInfo
 from contract.problem import Problem
+from contract.removal import Removal
+from contract.summary import Summary
+from contract.timeline import Timeline
 from contract.worker import Accepted, Heartbeat, Roster, Worker
 
 DIRECTORY = Path(__file__).parent / "schemas"
@@ -24,6 +32,19 @@ _MODELS: dict[str, type[BaseModel]] = {
     "new-key": NewKey,
     "keys": Keys,
     "audit": Audit,
+    "removal": Removal,
+    "timeline": Timeline,
+    "summary": Summary,
+    "gaps": Gaps,
+    "event-snapshot": Snapshot,
+    "event-change": Change,
+    "event-vitals": Vitals,
+    "events": Events,
+    "openorca-runtime-info": RuntimeInfo,
+    "openorca-snapshot": ConsoleSnapshot,
+    "description": Description,
+    "health": Health,
+    "readiness": Readiness,
     "problem": Problem,
 }
 

@@ -70,3 +70,19 @@ CPU_PCT_DECIMALS: Final = 3
 MAX_TIME_SECONDS: Final = 253_402_300_799
 MAX_BODY_BYTES: Final = 16 * 1024
 MAX_PAGE: Final = 10_000
+
+# What the log tells of a worker; the feed puts `worker.` before it.
+Told = Literal[
+    "worker.online",
+    "worker.changed",
+    "worker.conflict",
+    "worker.left",
+    "worker.offline",
+    "worker.removed",
+]
+ToldReason = Literal["lost", "collector_gap"]
+SpellEnd = Literal["left", "lost", "removed"]
+
+# Of the long poll: how long it waits, and how many lines it goes back.
+MAX_WAIT_SECONDS: Final = 30
+MAX_LAST: Final = 1_000

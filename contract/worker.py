@@ -26,7 +26,7 @@ from contract.vocabulary import (
 )
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """JSON knows one kind of number: 3.0 is the integer 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -54,7 +54,7 @@ Name = Annotated[
 AgentId = Annotated[
     Name, AfterValidator(_addressable), Field(json_schema_extra={"not": {"enum": [".", ".."]}})
 ]
-Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER), BeforeValidator(_whole)]
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER), BeforeValidator(whole)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_TIME_SECONDS, allow_inf_nan=False)]
 Percent = Annotated[float, Field(strict=True, ge=0, le=MAX_CPU_PCT, allow_inf_nan=False)]
 

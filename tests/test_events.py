@@ -492,6 +492,7 @@ async def test_a_long_poll_without_news_keeps_its_cursor(fleet: Fleet) -> None:
     [
         ("/v1/events", {"wait": "31"}, "wait"),
         ("/v1/events", {"wait": "nan"}, "wait"),
+        ("/v1/events", {"last": "1.5"}, "last"),
         ("/v1/events", {"limit": "5"}, "limit"),
         ("/events", {"project": "\0"}, "project"),
         ("/events", {"wait": "5"}, "wait"),

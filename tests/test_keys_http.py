@@ -71,12 +71,19 @@ async def test_an_admin_gives_no_scope_that_it_lacks(fleet: Fleet) -> None:
         ({"scopes": ["read"], "name": "a\x00b"}, "name"),
         ({"scopes": ["read"], "expires_in_seconds": 0}, "expires_in_seconds"),
         ({"scopes": ["read"], "expires_in_seconds": True}, "expires_in_seconds"),
+        ({"scopes": ["read"], "expires_in_seconds": 1.5}, "expires_in_seconds"),
     ],
 )
 async def test_a_wrong_request_names_its_field(fleet: Fleet, sent: Any, field: str) -> None:
     problem = check_problem(await ask(fleet, "POST", "/v1/keys", sent), 422, "invalid_field")
 
     assert any(error["field"].startswith(field) for error in problem["errors"])
+
+
+async def test_a_whole_number_may_be_written_with_a_point(fleet: Fleet) -> None:
+    made = await mint(fleet, expires_in_seconds=60.0)
+
+    assert made["expires_at"] == made["created_at"] + 60
 
 
 async def test_an_expired_key_opens_nothing(fleet: Fleet) -> None:

@@ -19,6 +19,7 @@ from collector.errors import Overloaded
 from collector.events import Batch, Filter, Line, Lines, Snapshot, Subscription, Vitals
 from collector.values import SECOND, Worker
 from collector.workers import announced, project, project_vitals
+from contract.vocabulary import MAX_LAST, MAX_WAIT_SECONDS
 
 # Streams end by themselves when the feed stops; the library would cut them in mid-sentence.
 AppStatus.enable_automatic_graceful_drain = False
@@ -27,8 +28,6 @@ KEEPALIVE_SECONDS = 15
 SEND_SECONDS = 30
 RETRY = b"retry: 2000\n\n"
 CHUNK = 500
-MAX_WAIT_SECONDS = 30
-MAX_LAST = 1000
 FILTERS = ("agent_name", "project", "region")
 
 
@@ -50,7 +49,7 @@ async def poll(request: Request) -> Response:
     principal = await auth.require(parts, request.headers.raw, "read")
     given = queries.single(request, (*FILTERS, "after", "last", "wait"))
     wait = queries.number(given, "wait", least=0, most=MAX_WAIT_SECONDS, default=0)
-    last = int(queries.number(given, "last", least=0, most=MAX_LAST, default=0))
+    last = queries.whole(given, "last", least=0, most=MAX_LAST, default=0)
     subscription = await parts.feed.subscribe(
         principal, given.get("after"), _filter(given), vitals=False, wait=wait
     )
