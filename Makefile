@@ -45,7 +45,7 @@ lock:  ## resolve requirements.lock anew (needs uv on PATH)
 	  pyproject.toml -o requirements.lock
 
 conformance: install  ## does this collector keep the contract, on both stores, and do they differ?
-	$(BIN)/python -m conformance --compare selfhosted cloud
+	$(BIN)/python -m conformance --compare selfhosted cloud $(if $(CONFORMANCE_REPORT),--report $(CONFORMANCE_REPORT))
 
 drift: install  ## break the collector in many ways: the suite must name the rule each time
 	$(BIN)/python -m conformance.drift

@@ -43,6 +43,8 @@ KEY = "vk_" + "ABCD2345" * 4
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Results]:
     """Both targets, judged once for the whole run, whichever process gets to it first."""
+    if given := os.environ.get("CONFORMANCE_REPORT"):
+        return {run["target"]: _results(run) for run in json.loads(Path(given).read_text())}
     if BACKENDS[1] == "cloud-missing":
         skip("no PostgreSQL")
     shared = tmp_path_factory.getbasetemp().parent
