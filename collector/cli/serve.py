@@ -128,8 +128,9 @@ async def _supervise(settings: Settings, workers: int) -> None:
         )
     async with opening.opened(settings) as store:
         listener = _listen(settings)
+        supervisor = Supervisor(settings, listener, workers)
         click.echo(await _welcome(settings, store, _url(listener)))
-    await Supervisor(settings, listener, workers).run()
+    await supervisor.run()
 
 
 class Server(uvicorn.Server):

@@ -35,11 +35,12 @@ class Supervisor:
         self._count = count
         self._stopping = asyncio.Event()
         self._lifeline = os.pipe()
-
-    async def run(self) -> None:
+        # From now on, not only from the first child on: a signal ends it in order.
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stopping.set)
+
+    async def run(self) -> None:
         with _metrics_directory() as directory:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._count):
