@@ -156,6 +156,7 @@ class Caller:
             page, cursor = await self.events(after)
             if not page:
                 return [line for line in found if line["worker"]["agent_id"] in agent_ids]
+            expect.true(cursor != after, "a cursor past what was told", cursor)
             found += page
             after = cursor
 
