@@ -1,6 +1,7 @@
 """What travels between workers, collectors and consoles, and what it means.
 
 The words are here at once; a model is loaded, and pydantic with it, when it is first asked for.
+So is the producer, `register_worker`, which needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contract.vocabulary import (
 
 if TYPE_CHECKING:
     from contract.problem import FieldError, Problem
+    from contract.producer import RegisteredWorker, register_worker
     from contract.worker import Accepted, Heartbeat, Roster, Worker
 
 __all__ = [
@@ -30,24 +32,28 @@ __all__ = [
     "FieldError",
     "Heartbeat",
     "Problem",
+    "RegisteredWorker",
     "Roster",
     "Worker",
+    "register_worker",
 ]
 
-_MODELS = {
+_LATER = {
     "Accepted": "contract.worker",
     "FieldError": "contract.problem",
     "Heartbeat": "contract.worker",
     "Problem": "contract.problem",
+    "RegisteredWorker": "contract.producer",
     "Roster": "contract.worker",
     "Worker": "contract.worker",
+    "register_worker": "contract.producer",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODELS:
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODELS[name]), name)
+    return getattr(import_module(_LATER[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,178 @@
+"""A socket that never waits past its patience, however slowly the other side drips."""
+
+from __future__ import annotations
+
+import io
+import os
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+# Without select's limit on descriptors, and without a descriptor of its own, where there is poll.
+_Selector: type[selectors.BaseSelector] = getattr(
+    selectors, "PollSelector", selectors.SelectSelector
+)
+
+
+class Patience:
+    """How long an attempt may go on; another thread may cut it short."""
+
+    def __init__(self) -> None:
+        self._ends_at = 0.0
+
+    def open(self) -> None:
+        """Before the first wait; OSError where there are no descriptors left."""
+        self._alarm, self._rope = socket.socketpair()
+        self._alarm.setblocking(False)
+        self._rope.setblocking(False)
+
+    def begin(self, seconds: float) -> None:
+        self._ends_at = time.monotonic() + seconds
+
+    def cut(self, seconds: float) -> None:
+        """From another thread: at most this long from now on."""
+        self._ends_at = min(self._ends_at, time.monotonic() + seconds)
+        with suppress(OSError):
+            self._rope.send(b"!")
+
+    def left(self) -> float:
+        left = self._ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        return left
+
+    def wait_for(self, sock: socket.socket, event: int, share: float = 1.0) -> None:
+        """Until `sock` is ready for `event`; TimeoutError once `share` of the time left is gone."""
+        given_up_at = time.monotonic() + self.left() * share
+        with _Selector() as selector:
+            selector.register(sock, event)
+            selector.register(self._alarm, selectors.EVENT_READ)
+            while True:
+                until = min(given_up_at, self._ends_at) - time.monotonic()
+                if until <= 0:
+                    raise TimeoutError("no answer in time")
+                ready = [key.fileobj for key, _ in selector.select(until)]
+                if sock in ready:
+                    return
+                if ready:
+                    self._alarm.recv(64)
+
+    def close(self) -> None:
+        self._alarm.close()
+        self._rope.close()
+
+
+class Wire:
+    """What `http.client` takes for its socket: connected, perhaps through TLS."""
+
+    def __init__(self, sock: socket.socket, patience: Patience) -> None:
+        self._sock = sock
+        self._patience = patience
+
+    @classmethod
+    def connect(cls, host: str, port: int, patience: Patience) -> Wire:
+        """To the first of the host's addresses that answers."""
+        trouble: OSError = OSError(f"{host} has no address")
+        addresses = _resolve(host, port, patience)
+        for nth, (family, kind, protocol, _, address) in enumerate(addresses):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                # One that swallows packets leaves a share of the time to the next.
+                _reach(sock, address, patience, 1 / (len(addresses) - nth))
+                return cls(sock, patience)
+            except OSError as failed:
+                sock.close()
+                trouble = failed
+        raise trouble
+
+    def secured(self, context: ssl.SSLContext, host: str) -> Wire:
+        """The same after a TLS handshake, in which `host` has shown its certificate."""
+        secure = context.wrap_socket(
+            self._sock, server_hostname=host, do_handshake_on_connect=False
+        )
+        wire = Wire(secure, self._patience)
+        try:
+            wire._when_ready(secure.do_handshake, selectors.EVENT_READ)
+        except BaseException:
+            secure.close()
+            raise
+        return wire
+
+    def sendall(self, payload: Any) -> None:
+        unsent = memoryview(payload)
+        while unsent:
+            rest = unsent
+            unsent = rest[self._when_ready(lambda: self._sock.send(rest), selectors.EVENT_WRITE) :]  # noqa: B023
+
+    def read_into(self, buffer: Any) -> int:
+        return self._when_ready(lambda: self._sock.recv_into(buffer), selectors.EVENT_READ)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Reading(self))
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _when_ready(self, act: Callable[[], Result], event: int) -> Result:
+        while True:
+            # Also where bytes keep coming: a drip is no answer.
+            self._patience.left()
+            try:
+                return act()
+            except ssl.SSLWantReadError:
+                self._patience.wait_for(self._sock, selectors.EVENT_READ)
+            except ssl.SSLWantWriteError:
+                self._patience.wait_for(self._sock, selectors.EVENT_WRITE)
+            except BlockingIOError:
+                self._patience.wait_for(self._sock, event)
+
+
+class _Reading(io.RawIOBase):
+    """One answer's bytes; to close it leaves the wire open for the next."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._wire.read_into(buffer)
+
+
+def _resolve(host: str, port: int, patience: Patience) -> list[Any]:
+    """The host's addresses, asked for in a thread: the system's resolver knows no deadline."""
+    found: SimpleQueue[list[Any] | OSError] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as unknown:
+            found.put(unknown)
+
+    threading.Thread(target=ask, name="worker-presence-resolve", daemon=True).start()
+    try:
+        answer = found.get(timeout=patience.left())
+    except Empty:
+        raise TimeoutError(f"no address for {host} in time") from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def _reach(sock: socket.socket, address: Any, patience: Patience, share: float) -> None:
+    with suppress(BlockingIOError):
+        sock.connect(address)
+    patience.wait_for(sock, selectors.EVENT_WRITE, share)
+    if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(error, os.strerror(error))
