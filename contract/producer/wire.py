@@ -27,6 +27,9 @@ class Patience:
 
     def __init__(self) -> None:
         self._ends_at = 0.0
+        # Neither is bound to anything yet: a child that never beats costs its host no descriptor.
+        self._alarm: socket.socket | None = None
+        self._rope: socket.socket | None = None
 
     def open(self) -> None:
         """Before the first wait; OSError where there are no descriptors left."""
@@ -40,8 +43,9 @@ class Patience:
     def cut(self, seconds: float) -> None:
         """From another thread: at most this long from now on."""
         self._ends_at = min(self._ends_at, time.monotonic() + seconds)
-        with suppress(OSError):
-            self._rope.send(b"!")
+        if self._rope is not None:
+            with suppress(OSError):
+                self._rope.send(b"!")
 
     def left(self) -> float:
         left = self._ends_at - time.monotonic()
@@ -51,6 +55,7 @@ class Patience:
 
     def wait_for(self, sock: socket.socket, event: int, share: float = 1.0) -> None:
         """Until `sock` is ready for `event`; TimeoutError once `share` of the time left is gone."""
+        assert self._alarm is not None, "it was not opened"
         given_up_at = time.monotonic() + self.left() * share
         with _Selector() as selector:
             selector.register(sock, event)
@@ -66,8 +71,9 @@ class Patience:
                     self._alarm.recv(64)
 
     def close(self) -> None:
-        self._alarm.close()
-        self._rope.close()
+        for end in (self._alarm, self._rope):
+            if end is not None:
+                end.close()
 
 
 class Wire:
