@@ -62,6 +62,9 @@ class Between:
     def beats(self) -> list[dict[str, Any]]:
         return [request.beat for request in self.requests]
 
+    async def is_asked(self) -> bool:
+        return bool(self.requests)
+
     async def appear(self) -> None:
         """Listen, again on the same port once one was taken."""
         self._server = await asyncio.start_server(

@@ -15,5 +15,5 @@ def work() -> None:
         while worker.state.last_accepted_at is None:
             time.sleep(0.005)
         os.write(1, json.dumps({"agent_id": str(worker)}).encode() + b"\n")
-        # The word comes through the parent's standard input, which fork alone inherits as sys.stdin.
+        # By their numbers: what multiprocessing makes of sys.stdin differs from method to method.
         os.read(0, 1_024)

@@ -99,8 +99,17 @@ class Host:
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await self._process.wait()
 
+    async def logs(self, word: str) -> str:
+        """The line of its log that has that word, once it is there."""
+        assert self._process.stderr is not None
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            async for line in self._process.stderr:
+                if word in line.decode():
+                    return line.decode()
+        raise AssertionError(f"its log ended without {word!r}")
+
     async def log(self) -> list[str]:
-        """All that it logged, once it has ended; a traceback would be here too."""
+        """All else that it logged, once it has ended; a traceback would be here too."""
         assert self._process.stderr is not None
         async with asyncio.timeout(DEADLINE_SECONDS):
             return (await self._process.stderr.read()).decode().splitlines()
@@ -149,17 +158,26 @@ class SteppedClock(Clock):
         turn.wait()
         self._turn = None
 
+    async def settle(self) -> None:
+        """Until the producer waits."""
+        await asyncio.to_thread(self._parked)
+
     async def step(self) -> float:
-        """Let the wait pass that the producer is in, or comes to; how long it was."""
+        """Let the wait pass that the producer is in, until it is in the next; how long it was."""
         return await asyncio.to_thread(self._step)
 
     def _step(self) -> float:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while (turn := self._turn) is None:
-            assert time.monotonic() < deadline, "the producer does not wait"
-            time.sleep(0.001)
+        turn = self._parked()
         with turn:
             waited = self._until - self._now
             self._now, self._turn = self._until, None
             turn.notify_all()
+        self._parked()
         return waited
+
+    def _parked(self) -> threading.Condition:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while (turn := self._turn) is None:
+            assert time.monotonic() < deadline, "the producer does not wait"
+            time.sleep(0.001)
+        return turn

@@ -95,12 +95,14 @@ with worker.session():
     say(is_beating=worker.state.is_beating, status=worker.state.status)
 wait_for_word()
 """
-    async with Between.before(fleet.url) as between:
-        async with Host.running(program, between.url, await fleet.key()) as host:
-            assert await host.said() == {"is_beating": False, "status": "offline"}
-            await shown(fleet, "host-1", status="offline", reason="left")
-            host.tell()
-            assert await host.ended() == 0
+    async with (
+        Between.before(fleet.url) as between,
+        Host.running(program, between.url, await fleet.key()) as host,
+    ):
+        assert await host.said() == {"is_beating": False, "status": "offline"}
+        await shown(fleet, "host-1", status="offline", reason="left")
+        host.tell()
+        assert await host.ended() == 0
 
     assert [beat["status"] for beat in between.beats] == ["idle", "offline"]
 
@@ -159,20 +161,22 @@ wait_for_word()
 async def test_a_forks_child_is_silent_until_it_has_a_session_and_then_a_worker_of_its_own(
     fleet: Fleet,
 ) -> None:
-    async with Between.before(fleet.url) as between:
-        async with Host.running(FORKS, between.url, await fleet.key()) as host:
-            child = (await host.said())["child"]
-            assert [worker["agent_id"] for worker in await fleet.roster()] == ["host-1"]
+    async with (
+        Between.before(fleet.url) as between,
+        Host.running(FORKS, between.url, await fleet.key()) as host,
+    ):
+        child = (await host.said())["child"]
+        assert [worker["agent_id"] for worker in await fleet.roster()] == ["host-1"]
 
-            host.tell()
-            assert await host.said() == {"agent_id": f"host-1-{child}"}
-            await shown(fleet, f"host-1-{child}", status="busy", active_sessions=1)
-            await shown(fleet, "host-1", status="idle", active_sessions=0, conflict=False)
+        host.tell()
+        assert await host.said() == {"agent_id": f"host-1-{child}"}
+        await shown(fleet, f"host-1-{child}", status="busy", active_sessions=1)
+        await shown(fleet, "host-1", status="idle", active_sessions=0, conflict=False)
 
-            host.tell()
-            assert await host.said() == {"agent_id": "host-1"}
-            await shown(fleet, f"host-1-{child}", status="offline", reason="left")
-            await shown(fleet, "host-1", status="idle", reason="alive")
+        host.tell()
+        assert await host.said() == {"agent_id": "host-1"}
+        await shown(fleet, f"host-1-{child}", status="offline", reason="left")
+        await shown(fleet, "host-1", status="idle", reason="alive")
 
     assert between.connections == 2
 
