@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,7 +16,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.processes import Serving, create_key, environment, wait_until
+from conformance.launcher import launched
+from conformance.target import Target
+from tests.fleet import client_of
+from tests.processes import DEADLINE_SECONDS, Serving, create_key, environment, wait_until
 
 # Installing the peer needs the network: other runs don't even collect this.
 __test__ = os.environ.get("PEER") == "1"
@@ -122,3 +126,61 @@ def test_a_killed_peer_stays_on_the_roster_with_its_last_beat(
 
     assert code == -signal.SIGKILL
     assert (worker["status"], worker["reason"]) == ("idle", "alive")
+
+
+OURS = """
+import json, sys
+from contract import register_worker
+register_worker(**json.loads(sys.argv[1]))
+sys.stdin.read()
+"""
+# Each process's own: of these only the kind can agree.
+OWN = ("agent_id", "ts", "started_at", "memory_rss_bytes", "memory_pct")
+
+
+async def beaten_by(
+    target: Target, command: list[str], agent_id: str, home: Path
+) -> dict[str, Any]:
+    """The worker that this producer has put on the roster, while it lives."""
+    variables = {
+        "HOME": str(home),
+        "VOICEGW_COLLECTOR_URL": target.url,
+        "VOICEGW_API_KEY": target.keys.a,
+        "VOICEGW_AGENT_ID": agent_id,
+    }
+    producer = await asyncio.create_subprocess_exec(
+        *(*command, json.dumps(DESCRIPTION)),
+        env=environment(variables),
+        cwd=home,
+        stdin=asyncio.subprocess.PIPE,
+    )
+    headers = {"Authorization": f"Bearer {target.keys.a}"}
+    try:
+        async with client_of(target.url) as http, asyncio.timeout(DEADLINE_SECONDS):
+            while (answer := await http.get(f"/v1/agents/{agent_id}", headers=headers)).is_error:
+                await asyncio.sleep(0.05)
+            worker: dict[str, Any] = answer.json()
+            return worker
+    finally:
+        producer.kill()
+        await producer.communicate()
+
+
+async def test_our_producer_and_the_peers_make_the_same_rosters_on_both_stores(
+    tmp_path: Path, peer_python: Path
+) -> None:
+    ours = [sys.executable, "-c", OURS]
+    peers = [str(peer_python), str(PRODUCER)]
+    seen = []
+
+    for kind in ("selfhosted", "cloud"):
+        # Its clock stands still: the collector's own stamps agree to the microsecond.
+        async with launched(kind) as target:
+            seen.append(await beaten_by(target, ours, "ours", tmp_path))
+            seen.append(await beaten_by(target, peers, "peers", tmp_path))
+
+    first, *others = [{name: worker[name] for name in worker if name not in OWN} for worker in seen]
+    assert others == [first] * 3
+    assert first["cpu_pct"] is None
+    for name in OWN[1:]:
+        assert {type(worker[name]) for worker in seen} == {type(seen[0][name])}
