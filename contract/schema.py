@@ -15,6 +15,7 @@ from contract.gap import Gaps
 from contract.health import Health, Readiness
 from contract.key import KeyRequest, Keys, NewKey, RotateRequest
 from contract.openorca import ConsoleSnapshot, RuntimeInfo
+from contract.presence import Presence
 from contract.problem import Problem
 from contract.removal import Removal
 from contract.summary import Summary
@@ -35,6 +36,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "removal": Removal,
     "timeline": Timeline,
     "summary": Summary,
+    "presence": Presence,
     "gaps": Gaps,
     "event-snapshot": Snapshot,
     "event-change": Change,

@@ -83,6 +83,10 @@ Told = Literal[
 ToldReason = Literal["lost", "collector_gap"]
 SpellEnd = Literal["left", "lost", "removed"]
 
+# Of presence over time: how many steps, and how long each may be.
+MAX_PRESENCE_STEPS: Final = 288
+MAX_STEP_SECONDS: Final = 3_600
+
 # Of the long poll: how long it waits, and how many lines it goes back.
 MAX_WAIT_SECONDS: Final = 30
 MAX_LAST: Final = 1_000

@@ -27,6 +27,7 @@ CAPABILITIES = (
     "leave",
     "openorca",
     "paging",
+    "presence",
     "removal",
     "summary",
     "timeline",

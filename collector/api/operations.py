@@ -17,6 +17,7 @@ from contract.gap import Gaps
 from contract.health import Health, Readiness
 from contract.key import KeyRequest, Keys, NewKey, RotateRequest
 from contract.openorca import ConsoleSnapshot, RuntimeInfo
+from contract.presence import Presence
 from contract.removal import Removal
 from contract.summary import Summary
 from contract.timeline import Timeline
@@ -28,6 +29,8 @@ from contract.vocabulary import (
     MAX_INTEGER,
     MAX_LAST,
     MAX_PAGE,
+    MAX_PRESENCE_STEPS,
+    MAX_STEP_SECONDS,
     MAX_TIME_SECONDS,
     MAX_WAIT_SECONDS,
     STATUSES,
@@ -119,6 +122,10 @@ CURSOR = Parameter(
 )
 DRY_RUN = Parameter("dry_run", "Only say who would be removed.", {"type": "boolean"}, example=True)
 SINCE = Parameter("since", "Epoch seconds, as a plain decimal number.", _TIME)
+STEPS = Parameter("steps", "How many steps.", _whole(1, MAX_PRESENCE_STEPS), example=60)
+STEP_SECONDS = Parameter(
+    "step_seconds", "How long each step is.", _whole(1, MAX_STEP_SECONDS), example=60
+)
 AFTER = Parameter(
     "after", "A cursor of the feed; any other text gets a snapshot.", {"type": "string"}
 )
@@ -198,6 +205,14 @@ OPERATIONS: Final[dict[Door, Operation]] = {
         "Workers and sessions in numbers.",
         "read",
         Answer(200, "By status and by name.", Summary),
+        refusals=("invalid_field",),
+    ),
+    ("GET", "/v1/presence"): Operation(
+        HISTORY,
+        "How many workers were online, step by step up to now; the last hour in minutes.",
+        "read",
+        Answer(200, "One number for each step.", Presence),
+        (STEPS, STEP_SECONDS),
         refusals=("invalid_field",),
     ),
     ("GET", "/v1/gaps"): Operation(

@@ -222,6 +222,13 @@ class Store(Protocol):
         """
         ...
 
+    async def presence(self, tenant_id: str, *, since: int, step: int, steps: int) -> list[int]:
+        """How many of the tenant's workers were online at some moment of each of the steps.
+
+        The last one ends now. Silence ends a spell at the TTL, announced or not.
+        """
+        ...
+
     async def gaps(self, *, since: int) -> list[Gap]:
         """The gaps that ended after `since`, oldest first."""
         ...

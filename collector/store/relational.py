@@ -112,6 +112,9 @@ class RelationalStore(ABC):
     async def listen(self, collector_id: str, *, now: int) -> Gap | None:
         return await self._write(gaps.listen, collector_id, now)
 
+    async def presence(self, tenant_id: str, *, since: int, step: int, steps: int) -> list[int]:
+        return await self._read(spells.presence, tenant_id, since, step, steps)
+
     async def gaps(self, *, since: int) -> list[Gap]:
         return await self._read(gaps.read, since)
 

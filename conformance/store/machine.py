@@ -185,6 +185,9 @@ class StoreMachine(RuleBasedStateMachine):
         self._agree(lambda store: _walk(store, tenant_id, asked, now))
         self._read(call("summary", tenant_id, now=now))
         self._read(call("holdings", tenant_id))
+        for steps in (1, 7):
+            since, step = now - 20 * SECOND * steps, 20 * SECOND
+            self._read(call("presence", tenant_id, since=since, step=step, steps=steps))
 
     @rule(place=PLACES, ago=AGO, after=st.integers(0, 5), limit=st.sampled_from([1, 2, MANY]))
     def look_back(self, place: Place, ago: int, after: int, limit: int) -> None:

@@ -232,6 +232,23 @@ class Model(Operators):
         ended.sort(key=lambda spell: spell.online_from)
         return ended + [Spell(begun, None, None) for begun in lasting]
 
+    async def presence(self, tenant_id: str, *, since: int, step: int, steps: int) -> list[int]:
+        now = since + step * steps
+        touched: list[set[Place]] = [set() for _ in range(steps)]
+        for place in {*self.ended, *self.rows}:
+            for spell in await self.spells(*place, since=since - 1):
+                until = spell.online_until
+                if until is None:
+                    until = min(now, self.rows[place].worker.last_seen + TTL)
+                if place[0] != tenant_id or spell.online_from > now or until < since:
+                    continue
+                for nth in range(steps):
+                    begins = since + nth * step
+                    is_last = nth == steps - 1
+                    if until >= begins and (is_last or spell.online_from < begins + step):
+                        touched[nth].add(place)
+        return [len(places) for places in touched]
+
     def _end(self, place: Place, row: Row, until: int, reason: str) -> None:
         if row.online_from is None:
             return
