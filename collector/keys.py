@@ -20,7 +20,7 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from collector.clock import Clock, every
-from collector.errors import Overloaded, StoreError, Unauthenticated
+from collector.errors import NotActive, Overloaded, StoreError, Unauthenticated
 from collector.metrics import Metrics
 from collector.store.protocol import OPERATOR, Store
 from collector.values import NEVER, SECOND, Key, Principal
@@ -86,23 +86,34 @@ async def create(
     name: str | None = None,
     expires_at: int | None = None,
     by: str = OPERATOR,
+    most: int = 0,
 ) -> tuple[Key, str]:
     """Mint a key and store it; a public part that is taken is drawn anew."""
     held = tuple(scopes)
     while True:
         key, plaintext = mint(tenant_id, held, now=now, name=name, expires_at=expires_at)
-        if await store.add_key(key, by=by):
+        if await store.add_key(key, by=by, most=most):
             return key, plaintext
 
 
 async def rotate(
-    store: Store, key: Key, *, overlap: int, now: int, by: str = OPERATOR
+    store: Store, key: Key, *, overlap: int, now: int, by: str = OPERATOR, most: int = 0
 ) -> tuple[Key, str]:
     """A successor that may do the same; the key itself goes on for the overlap."""
+    _check_rotatable(key, now)
     while True:
         successor, plaintext = mint(key.tenant_id, key.scopes, now=now, name=key.name)
-        if await store.replace_key(key.id, successor, expires_at=now + overlap, by=by):
+        ends_at = now + overlap
+        if await store.replace_key(key.id, successor, expires_at=ends_at, by=by, most=most):
             return successor, plaintext
+
+
+def _check_rotatable(key: Key, now: int) -> None:
+    """Told before a successor is minted; the store decides."""
+    if not key.is_active(now):
+        raise NotActive(f"Key {key.id} is {state(key, now)}; mint another.")
+    if key.successor_id is not None:
+        raise NotActive(f"Key {key.id} was rotated already; {key.successor_id} is its successor.")
 
 
 class Keyring:

@@ -160,6 +160,7 @@ class Key:
     revoked_at: int | None
     expires_at: int | None = None
     last_used_at: int | None = None
+    successor_id: str | None = None
 
     def is_active(self, now: int) -> bool:
         """Whether it opens anything at that moment."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx2
@@ -153,6 +154,29 @@ async def test_a_key_that_is_revoked_is_not_rotated(fleet: Fleet) -> None:
     answer = await ask(fleet, "POST", f"/v1/keys/{old['id']}/rotate", {})
 
     check_problem(answer, 409, "not_active")
+
+
+async def test_of_twenty_rotations_at_once_one_is_done(fleet: Fleet) -> None:
+    old = await mint(fleet)
+    path = f"/v1/keys/{old['id']}/rotate"
+
+    answers = await asyncio.gather(*(ask(fleet, "POST", path, {}) for _ in range(20)))
+
+    statuses = [answer.status_code for answer in answers]
+    assert (statuses.count(201), statuses.count(409)) == (1, 19)
+    assert len(await fleet.store.keys("acme")) == 3
+
+
+async def test_a_key_that_was_rotated_names_its_successor_and_is_not_rotated_again(
+    fleet: Fleet,
+) -> None:
+    old = await mint(fleet)
+    new = (await ask(fleet, "POST", f"/v1/keys/{old['id']}/rotate", {})).json()
+
+    again = await ask(fleet, "POST", f"/v1/keys/{old['id']}/rotate", {})
+
+    assert new["id"] in check_problem(again, 409, "not_active")["detail"]
+    assert (await ask(fleet, "POST", f"/v1/keys/{new['id']}/rotate", {})).status_code == 201
 
 
 async def test_a_key_with_more_than_the_caller_has_is_not_rotated(fleet: Fleet) -> None:

@@ -13,7 +13,7 @@ from collector import keys as verbs
 from collector.api import auth, queries
 from collector.api.bodies import parse, read_body
 from collector.api.parts import Parts
-from collector.errors import MissingScope, NotActive, NotFound
+from collector.errors import MissingScope, NotFound
 from collector.keys import state
 from collector.values import SECOND, Key, Principal
 from collector.workers import seconds
@@ -49,6 +49,7 @@ class KeysEndpoint(HTTPEndpoint):
             name=asked.name,
             expires_at=None if lasting is None else now + lasting * SECOND,
             by=principal.key_id,
+            most=parts.quotas.most_keys,
         )
         return _minted(key, plaintext, now)
 
@@ -72,11 +73,13 @@ async def rotate(request: Request) -> Response:
     asked = parse(RotateRequest, await read_body(request.receive) or b"{}")
     key, now = await _own(parts, principal, request), parts.clock.now()
     _require_all(principal, key.scopes)
-    if not key.is_active(now):
-        raise NotActive(f"Key {key.id} is {state(key, now)}; mint another.")
-    overlap = asked.overlap_seconds * SECOND
     successor, plaintext = await verbs.rotate(
-        parts.store, key, overlap=overlap, now=now, by=principal.key_id
+        parts.store,
+        key,
+        overlap=asked.overlap_seconds * SECOND,
+        now=now,
+        by=principal.key_id,
+        most=parts.quotas.most_keys,
     )
     return _minted(successor, plaintext, now)
 

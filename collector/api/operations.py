@@ -241,7 +241,14 @@ OPERATIONS: Final[dict[Door, Operation]] = {
         body=RotateRequest,
         body_example={"overlap_seconds": 3600},
         body_is_required=False,
-        refusals=("malformed_json", "not_found", "not_active", "too_large", "invalid_field"),
+        refusals=(
+            "malformed_json",
+            "not_found",
+            "not_active",
+            "too_large",
+            "invalid_field",
+            "quota_exceeded",
+        ),
     ),
     ("GET", "/v1/audit"): Operation(
         OPERATORS,

@@ -5,37 +5,76 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, cast
 
-from sqlalchemy import Connection, RowMapping, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, func, or_, select, update
 
+from collector.errors import NotActive, QuotaExceeded, Unauthenticated
 from collector.store import audit
+from collector.store.protocol import OPERATOR
 from collector.store.schema import key_revision, keys
 from collector.values import SECOND, Act, Key, KeyChanges
 from contract.vocabulary import Scope
 
 
-def add(conn: Connection, key: Key, by: str) -> bool:
+def add(conn: Connection, key: Key, by: str, most: int) -> bool:
     revision = next_revision(conn)
+    _check_actor(conn, by, key.created_at)
     if not _insert(conn, key, revision):
         return False
+    _check_quota(conn, key, most)
     audit.write(conn, key.tenant_id, key.created_at, Act("key.created", key.id, by, _facts(key)))
     return True
 
 
-def replace(conn: Connection, key_id: str, successor: Key, expires_at: int, by: str) -> bool:
+def replace(
+    conn: Connection, key_id: str, successor: Key, expires_at: int, by: str, most: int
+) -> bool:
     """The successor now, and an end for the key that it replaces."""
     revision = next_revision(conn)
+    _check_actor(conn, by, successor.created_at)
     if not _insert(conn, successor, revision):
         return False
-    ends_later = or_(keys.c.expires_at.is_(None), keys.c.expires_at > expires_at)
-    conn.execute(
+    ends_sooner = case((keys.c.expires_at < expires_at, keys.c.expires_at), else_=expires_at)
+    replaced = (
         update(keys)
-        .where(keys.c.id == key_id, ends_later)
-        .values(expires_at=expires_at, revision=revision)
+        .where(
+            keys.c.id == key_id,
+            keys.c.tenant_id == successor.tenant_id,
+            keys.c.successor_id.is_(None),
+            _is_active(successor.created_at),
+        )
+        .values(expires_at=ends_sooner, successor_id=successor.id, revision=revision)
     )
+    if not conn.execute(replaced).rowcount:
+        raise NotActive(f"Key {key_id} is no longer active, or was rotated already.")
+    _check_quota(conn, successor, most)
     detail = {**_facts(successor), "successor": successor.id, "expires_at": expires_at / SECOND}
     act = Act("key.rotated", key_id, by, detail)
     audit.write(conn, successor.tenant_id, successor.created_at, act)
     return True
+
+
+def active(conn: Connection, tenant_id: str, now: int) -> int:
+    """How many of the tenant's keys open anything."""
+    open_ones = select(func.count()).where(keys.c.tenant_id == tenant_id, _is_active(now))
+    return conn.execute(open_ones).scalar_one()
+
+
+def _is_active(now: int) -> ColumnElement[bool]:
+    goes_on = or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
+    return and_(keys.c.revoked_at.is_(None), goes_on)
+
+
+def _check_actor(conn: Connection, by: str, now: int) -> None:
+    """A collector may believe in a key for a moment after its end: it makes no other key then."""
+    acting = select(keys.c.id).where(keys.c.id == by, _is_active(now))
+    if by != OPERATOR and conn.execute(acting).one_or_none() is None:
+        raise Unauthenticated("The key is revoked or expired.")
+
+
+def _check_quota(conn: Connection, key: Key, most: int) -> None:
+    """With the new key counted, and under the revision's lock: nobody slips in between."""
+    if most and active(conn, key.tenant_id, key.created_at) > most:
+        raise QuotaExceeded.of_keys(most)
 
 
 def use(conn: Connection, key_ids: Collection[str], now: int) -> None:
@@ -58,6 +97,7 @@ def _insert(conn: Connection, key: Key, revision: int) -> bool:
             revoked_at=key.revoked_at,
             expires_at=key.expires_at,
             last_used_at=key.last_used_at,
+            successor_id=key.successor_id,
             revision=revision,
         )
     )

@@ -9,6 +9,8 @@ before its tenant is known. Only errors of `collector.errors` escape:
 - `Unstorable`: these very values can't be stored. Asking again gives the same answer.
 - `StoreUnavailable`: unreachable, restarting, deadlocked, locked for too long or out of space.
   The statement may or may not have been committed; every method here may be repeated.
+- `Unauthenticated`, `NotActive` and `QuotaExceeded`, from the methods that say so: what was asked
+  for may not be done, and was not.
 
 Time is a parameter, in epoch microseconds. A store reads a clock only in `time`.
 """
@@ -228,17 +230,30 @@ class Store(Protocol):
 
     # Keys
 
-    async def add_key(self, key: Key, *, by: str = OPERATOR) -> bool:
-        """Store a new key, audited; False, and nothing stored, if its id is taken."""
+    async def add_key(self, key: Key, *, by: str = OPERATOR, most: int = 0) -> bool:
+        """Store a new key, audited; False, and nothing stored, if its id is taken.
+
+        Everything is judged at the key's `created_at`, in the transaction that stores it. Raise
+        `Unauthenticated` if `by` is a key that is not active any more, and `QuotaExceeded` if
+        the tenant would have more than `most` active keys, however many are made at once; 0 is
+        no limit.
+        """
         ...
 
     async def replace_key(
-        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR
+        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR, most: int = 0
     ) -> bool:
         """Store the successor and let the key end at `expires_at`, if it does not sooner.
 
-        Audited as one act. False, and nothing changed, if the successor's id is taken.
+        Audited as one act. A key is replaced once, while it is active and of the successor's
+        tenant: the conditional update names one winner, and the others get `NotActive`. False,
+        and nothing changed, if the successor's id is taken. `by` and `most` are as in `add_key`;
+        a key that goes on beside its successor counts.
         """
+        ...
+
+    async def active_keys(self, tenant_id: str, *, now: int) -> int:
+        """How many of the tenant's keys are active at `now`."""
         ...
 
     async def use_keys(self, key_ids: Collection[str], *, now: int) -> None:
