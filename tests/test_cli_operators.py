@@ -81,12 +81,17 @@ def test_tenants_are_listed_shown_and_removed_with_all_they_have(url: str) -> No
     assert (act["action"], act["actor"], act["detail"]["keys"]) == ("tenant.removed", "operator", 1)
 
 
-def test_a_removed_tenants_key_is_refused_by_a_running_collector(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_revoked", [False, True])
+def test_a_removed_tenants_key_is_refused_by_a_running_collector(
+    url: str, tmp_path: Path, is_revoked: bool
+) -> None:
     key = create_key(url, "acme", "ingest,read")["key"]
     with Serving(url, tmp_path) as serving:
         asked = {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": key}
         assert run("beat", "w", "--name", "n", env=asked).returncode == 0
 
+        if is_revoked:
+            ask(url, "keys", "revoke", key)
         ask(url, "tenants", "remove", "acme", "--yes")
 
         assert run("beat", "w", "--name", "n", env=asked).returncode == 4

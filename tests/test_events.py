@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from collector import events as feed
+from collector import keys
 from collector.api import events as door
 from collector.errors import Unauthenticated
 from collector.values import SECOND, Beat, RosterQuery, Worker
@@ -195,6 +196,28 @@ async def test_a_cursor_of_another_log_or_past_its_head_gets_a_snapshot(
 
     async with following(fleet, after=cursor) as stream:
         assert (await stream.next())["event"] == "snapshot"
+
+
+@pytest.mark.parametrize("back", [0, 1])
+async def test_a_cursor_of_a_tenant_that_was_removed_gets_a_snapshot_of_the_new_one(
+    fleet: Fleet, back: int
+) -> None:
+    for n in range(3):
+        await fleet.beat(f"old-{n}")
+    epoch, _, _ = await fleet.store.position("acme")
+    await fleet.store.remove_tenant("acme", now=fleet.clock.now())
+    await fleet.store.commit([beat(f"new-{n}") for n in range(5)], now=at(0), gone=at(0))
+    _, key = await keys.create(fleet.store, "acme", ["read"], now=fleet.clock.now())
+
+    answer = await fleet.http.get(
+        "/v1/events",
+        params={"after": f"{epoch}.{3 - back}"},
+        headers={"Authorization": f"Bearer {key}"},
+    )
+
+    (first,) = answer.json()["events"]
+    assert first["type"] == "snapshot"
+    assert len(first["workers"]) == 5
 
 
 async def test_a_pruned_cursor_gets_a_snapshot(fleet: Fleet) -> None:

@@ -144,6 +144,22 @@ async def test_a_revoked_key_is_refused_after_the_next_poll(store: Store, counte
     assert counted.runs == 2
 
 
+@pytest.mark.parametrize("is_revoked", [False, True])
+async def test_a_removed_tenants_key_is_refused_after_the_next_poll(
+    store: Store, counted: Counted, is_revoked: bool
+) -> None:
+    plaintext = await minted(store)
+    await counted.ring.identify(plaintext)
+
+    if is_revoked:
+        await store.revoke_key(plaintext[3:11], now=0)
+    await store.remove_tenant("acme", now=0)
+    await counted.ring.refresh()
+
+    with pytest.raises(Unauthenticated):
+        await counted.ring.identify(plaintext)
+
+
 async def test_a_key_revoked_while_it_is_verified_is_refused(
     store: Store, counted: Counted
 ) -> None:

@@ -14,6 +14,9 @@ from collector.store.schema import key_revision, keys
 from collector.values import SECOND, Act, Key, KeyChanges
 from contract.vocabulary import Scope
 
+# Whose the ids of a removed tenant's keys are: every tenant's name has a letter.
+NOBODY = ""
+
 
 def add(conn: Connection, key: Key, by: str, most: int) -> bool:
     revision = next_revision(conn)
@@ -84,7 +87,8 @@ def use(conn: Connection, key_ids: Collection[str], now: int) -> None:
 
 
 def _insert(conn: Connection, key: Key, revision: int) -> bool:
-    if find(conn, key.id) is not None:
+    taken = select(keys.c.id).where(keys.c.id == key.id)
+    if conn.execute(taken).one_or_none() is not None:
         return False
     conn.execute(
         keys.insert().values(
@@ -105,15 +109,15 @@ def _insert(conn: Connection, key: Key, revision: int) -> bool:
 
 
 def find(conn: Connection, key_id: str) -> Key | None:
-    row = conn.execute(select(keys).where(keys.c.id == key_id)).mappings().one_or_none()
+    known = select(keys).where(keys.c.id == key_id, keys.c.tenant_id != NOBODY)
+    row = conn.execute(known).mappings().one_or_none()
     return None if row is None else _key(row)
 
 
 def every(conn: Connection, tenant_id: str | None) -> list[Key]:
     statement = select(keys).order_by(keys.c.created_at, keys.c.id)
-    if tenant_id is not None:
-        statement = statement.where(keys.c.tenant_id == tenant_id)
-    return [_key(row) for row in conn.execute(statement).mappings()]
+    whose = keys.c.tenant_id != NOBODY if tenant_id is None else keys.c.tenant_id == tenant_id
+    return [_key(row) for row in conn.execute(statement.where(whose)).mappings()]
 
 
 def revoke(conn: Connection, key_id: str, now: int, by: str) -> bool:
@@ -124,6 +128,33 @@ def revoke(conn: Connection, key_id: str, now: int, by: str) -> bool:
     conn.execute(update(keys).where(keys.c.id == key_id).values(revoked_at=now, revision=revision))
     audit.write(conn, key.tenant_id, now, Act("key.revoked", key_id, by))
     return True
+
+
+def revoke_all(conn: Connection, tenant_id: str, now: int, by: str) -> int:
+    """Those of the tenant that are not revoked yet, each an act of its own."""
+    revision = next_revision(conn)
+    open_ones = update(keys).where(keys.c.tenant_id == tenant_id, keys.c.revoked_at.is_(None))
+    revoked = open_ones.values(revoked_at=now, revision=revision).returning(keys.c.id)
+    key_ids = sorted(conn.execute(revoked).scalars())
+    for key_id in key_ids:
+        audit.write(conn, tenant_id, now, Act("key.revoked", key_id, by))
+    return len(key_ids)
+
+
+def bury(conn: Connection, tenant_id: str, now: int) -> int:
+    """Leave nothing of the tenant's keys but that they are revoked, for who still knows them."""
+    nothing = {"name": None, "expires_at": None, "last_used_at": None, "successor_id": None}
+    buried = update(keys).where(keys.c.tenant_id == tenant_id)
+    return conn.execute(
+        buried.values(
+            tenant_id=NOBODY,
+            digest="",
+            scopes="",
+            revoked_at=now,
+            revision=next_revision(conn),
+            **nothing,
+        )
+    ).rowcount
 
 
 def changes(conn: Connection, since: int) -> KeyChanges:

@@ -261,7 +261,7 @@ class Store(Protocol):
         ...
 
     async def find_key(self, key_id: str) -> Key | None:
-        """The key with that public id, revoked or not, of whatever tenant."""
+        """The key with that public id, revoked or not, of whatever tenant that was not removed."""
         ...
 
     async def keys(self, tenant_id: str | None) -> list[Key]:
@@ -273,7 +273,11 @@ class Store(Protocol):
         ...
 
     async def key_changes(self, *, since: int) -> KeyChanges:
-        """The key revision now, and which keys were made or revoked after revision `since`."""
+        """The key revision now, and which keys were made or changed after revision `since`.
+
+        Whoever asks now and then hears of every change, however many came in between; a removed
+        tenant's keys are told as revoked, for ever.
+        """
         ...
 
     # Operators
@@ -291,11 +295,20 @@ class Store(Protocol):
         ...
 
     async def lock_out(self, tenant_id: str, *, now: int) -> int:
-        """Revoke all keys of the tenant; return how many."""
+        """Revoke all keys of the tenant that are not yet, each audited; return how many."""
         ...
 
     async def remove_tenant(self, tenant_id: str, *, now: int) -> dict[str, int]:
-        """Remove everything of it but the note that it was removed; return how much of each."""
+        """Remove everything of it but the note that it was removed; return how much of each.
+
+        Its keys end with it, like revoked ones: `key_changes` tells them, their ids are never
+        given out again, and nothing else of them is left. The numbers of its log stay used up,
+        and one more: a log that begins anew continues above them, so that no cursor from before
+        is taken for one of it.
+
+        A beat that a collector took before it heard of this may still be committed after it, and
+        then makes its worker anew; so `lock_out` goes first, by as long as they take to hear.
+        """
         ...
 
     async def live_workers(self, *, now: int) -> dict[str, int]:

@@ -141,6 +141,7 @@ keys = Table(
     "keys",
     metadata,
     Column("id", _Name, nullable=False),
+    # Empty once its tenant is removed: the id stays, revoked, for collectors that still know it.
     Column("tenant_id", _Name, nullable=False),
     Column("name", Text),
     Column("digest", Text, nullable=False),

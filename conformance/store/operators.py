@@ -17,6 +17,8 @@ class Operators:
 
     def __init__(self) -> None:
         self.known_keys: dict[str, Key] = {}
+        # Ids of keys that went with their tenants.
+        self.buried_keys: set[str] = set()
         # The ids of changed keys in the order of the changes: the revision is how many there were.
         self.changed_keys: list[str] = []
         self.acts: dict[str, list[Audited]] = {}
@@ -24,7 +26,7 @@ class Operators:
 
     async def add_key(self, key: Key, *, by: str = OPERATOR, most: int = 0) -> bool:
         self._check_actor(by, key.created_at)
-        if key.id in self.known_keys:
+        if self._is_taken(key.id):
             return False
         await self._check_quota(key, most)
         self._set_key(key)
@@ -36,7 +38,7 @@ class Operators:
     ) -> bool:
         now = successor.created_at
         self._check_actor(by, now)
-        if successor.id in self.known_keys:
+        if self._is_taken(successor.id):
             return False
         key = self.known_keys.get(key_id)
         if key is None or key.tenant_id != successor.tenant_id or not _is_replaceable(key, now):
@@ -75,8 +77,8 @@ class Operators:
 
     async def key_changes(self, *, since: int) -> KeyChanges:
         changed = frozenset(self.changed_keys[since:])
-        revoked = frozenset(k for k in changed if self.known_keys[k].revoked_at is not None)
-        return KeyChanges(len(self.changed_keys), changed, revoked)
+        live = {k.id for k in self.known_keys.values() if k.revoked_at is None}
+        return KeyChanges(len(self.changed_keys), changed, changed - live)
 
     async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
         newest_first = reversed(self.acts.get(tenant_id, []))
@@ -84,9 +86,18 @@ class Operators:
 
     async def lock_out(self, tenant_id: str, *, now: int) -> int:
         open_ones = [k for k in await self.keys(tenant_id) if k.revoked_at is None]
-        for key in open_ones:
-            self._set_key(replace(key, revoked_at=now))
+        for key in sorted(open_ones, key=lambda key: key.id):
+            await self.revoke_key(key.id, now=now)
         return len(open_ones)
+
+    async def _bury_keys(self, tenant_id: str) -> None:
+        for key in await self.keys(tenant_id):
+            del self.known_keys[key.id]
+            self.buried_keys.add(key.id)
+            self.changed_keys.append(key.id)
+
+    def _is_taken(self, key_id: str) -> bool:
+        return key_id in self.known_keys or key_id in self.buried_keys
 
     def _check_actor(self, by: str, now: int) -> None:
         if by != OPERATOR and not (by in self.known_keys and self.known_keys[by].is_active(now)):
