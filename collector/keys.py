@@ -23,7 +23,7 @@ from collector.clock import Clock, every
 from collector.errors import NotActive, Overloaded, StoreError, Unauthenticated
 from collector.metrics import Metrics
 from collector.store.protocol import OPERATOR, Store
-from collector.values import NEVER, SECOND, Key, Principal
+from collector.values import SECOND, Key, KeyChanges, Principal
 from contract.vocabulary import (
     KEY_ALPHABET,
     KEY_ID_LENGTH,
@@ -131,11 +131,10 @@ class Keyring:
         self._look_ups = asyncio.Semaphore(LOOK_UPS)
         self._revision = -1
         self._used: set[str] = set()
-        self._next_expiry = NEVER
-        self._listeners: list[Callable[[frozenset[str]], None]] = []
+        self._listeners: list[Callable[[KeyChanges], None]] = []
 
-    def on_revoke(self, tell: Callable[[frozenset[str]], None]) -> None:
-        """Call `tell` with the ids of keys that were revoked, within two seconds."""
+    def on_change(self, tell: Callable[[KeyChanges], None]) -> None:
+        """Call `tell` with what changed about keys, within two seconds."""
         self._listeners.append(tell)
 
     async def open(self) -> None:
@@ -156,8 +155,9 @@ class Keyring:
             self._metrics.key_hit.inc()
         else:
             principal = await self._unknown(digest, presented)
-            if principal is None:
-                raise Unauthenticated("The key is unknown, revoked, expired or mistyped.")
+        # Compared at each use: a key ends in time also while the store can't be asked.
+        if principal is None or principal.has_ended(self._clock.now()):
+            raise Unauthenticated("The key is unknown, revoked, expired or mistyped.")
         self._used.add(principal.key_id)
         return principal
 
@@ -183,25 +183,9 @@ class Keyring:
                 if who.key_id not in changes.changed
             )
             self._wrong.clear()
-            self._tell(changes.revoked)
+            for tell in self._listeners:
+                tell(changes)
         self._revision = changes.revision
-        self._expire()
-
-    def _expire(self) -> None:
-        """Let go of keys whose time is up, and of their streams."""
-        now = self._clock.now()
-        if now < self._next_expiry:
-            return
-        ended = {who.key_id for who in self._known.values() if _ends(who) <= now}
-        self._known = OrderedDict(
-            (digest, who) for digest, who in self._known.items() if who.key_id not in ended
-        )
-        self._next_expiry = min(map(_ends, self._known.values()), default=NEVER)
-        self._tell(frozenset(ended))
-
-    def _tell(self, ended: frozenset[str]) -> None:
-        for tell in self._listeners:
-            tell(ended)
 
     async def _unknown(self, digest: bytes, presented: str) -> Principal | None:
         if _SHAPE.fullmatch(presented) is None or self._is_wrong(digest):
@@ -254,15 +238,10 @@ class Keyring:
     def _remember(self, digest: bytes, principal: Principal | None) -> None:
         if principal is not None:
             self._known[digest] = principal
-            self._next_expiry = min(self._next_expiry, _ends(principal))
             _trim(self._known, CACHED_KEYS)
         else:
             self._wrong[digest] = self._clock.now() + WRONG_FOR
             _trim(self._wrong, WRONG_KEYS)
-
-
-def _ends(principal: Principal) -> int:
-    return NEVER if principal.expires_at is None else principal.expires_at
 
 
 def _trim(cache: OrderedDict[bytes, Principal] | OrderedDict[bytes, int], most: int) -> None:

@@ -199,11 +199,15 @@ class Tenant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyChanges:
-    """The key revision, and which keys changed since the one asked about; some are now revoked."""
+    """The key revision, and which keys changed since the one asked about.
+
+    Some are now revoked, others rotated: they have got an end, or keep the one that they had.
+    """
 
     revision: int
     changed: frozenset[str]
     revoked: frozenset[str]
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +218,7 @@ class Principal:
     scopes: frozenset[Scope]
     key_id: str
     expires_at: int | None = None
+
+    def has_ended(self, now: int) -> bool:
+        """Whether the time of its key is up."""
+        return self.expires_at is not None and self.expires_at <= now

@@ -14,7 +14,7 @@ from collector.keys import MAX_UNVERIFIED_SAME_ID, Keyring
 from collector.metrics import Metrics
 from collector.store.cloud import CloudStore
 from collector.store.protocol import Store
-from collector.values import Principal
+from collector.values import SECOND, Principal
 from tests.fleet import TestClock
 
 
@@ -155,6 +155,22 @@ async def test_a_removed_tenants_key_is_refused_after_the_next_poll(
         await store.revoke_key(plaintext[3:11], now=0)
     await store.remove_tenant("acme", now=0)
     await counted.ring.refresh()
+
+    with pytest.raises(Unauthenticated):
+        await counted.ring.identify(plaintext)
+
+
+async def test_a_key_ends_in_time_also_while_the_store_is_away(
+    store: Store, counted: Counted, clock: TestClock
+) -> None:
+    ends_at = clock.now() + 60 * SECOND
+    _, plaintext = await keys.create(store, "acme", ["read"], now=clock.now(), expires_at=ends_at)
+    await counted.ring.identify(plaintext)
+
+    await store.close()
+    clock.move(59.999999)
+    await counted.ring.identify(plaintext)
+    clock.move(0.000001)
 
     with pytest.raises(Unauthenticated):
         await counted.ring.identify(plaintext)

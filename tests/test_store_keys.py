@@ -77,6 +77,20 @@ async def test_a_key_that_is_replaced_ends_and_names_its_successor(store: Store)
     assert (new.id, new.expires_at, new.successor_id) == ("BBBBBBBB", None, None)
 
 
+async def test_the_changes_say_when_a_replaced_key_ends(store: Store) -> None:
+    await store.add_key(key("AAAAAAAA"))
+    await store.add_key(key("CCCCCCCC", expires_at=at(99)))
+    await rotated(store, "AAAAAAAA", "BBBBBBBB")
+    rotation = await store.key_changes(since=-1)
+    await store.revoke_key("AAAAAAAA", now=at(20))
+
+    revocation = await store.key_changes(since=-1)
+
+    assert (rotation.ends, rotation.revoked) == ({"AAAAAAAA": at(60)}, frozenset())
+    assert not revocation.ends
+    assert revocation.revoked == {"AAAAAAAA"}
+
+
 async def test_a_key_with_an_end_of_its_own_is_replaced_too(store: Store) -> None:
     await store.add_key(key("AAAAAAAA", expires_at=at(30)))
 

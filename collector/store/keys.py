@@ -161,10 +161,13 @@ def changes(conn: Connection, since: int) -> KeyChanges:
     revision = conn.execute(select(key_revision.c.revision)).scalar_one()
     if revision == since:
         return KeyChanges(revision, frozenset(), frozenset())
-    changed = select(keys.c.id, keys.c.revoked_at).where(keys.c.revision > since)
+    c = keys.c
+    changed = select(c.id, c.revoked_at, c.expires_at, c.successor_id).where(c.revision > since)
     rows = conn.execute(changed).all()
     revoked = frozenset(row.id for row in rows if row.revoked_at is not None)
-    return KeyChanges(revision, frozenset(row.id for row in rows), revoked)
+    rotated = (row for row in rows if row.id not in revoked and row.successor_id is not None)
+    ends = {row.id: row.expires_at for row in rotated}
+    return KeyChanges(revision, frozenset(row.id for row in rows), revoked, ends)
 
 
 def next_revision(conn: Connection) -> int:

@@ -275,6 +275,7 @@ class Store(Protocol):
     async def key_changes(self, *, since: int) -> KeyChanges:
         """The key revision now, and which keys were made or changed after revision `since`.
 
+        Of these it says which are revoked, and when those that are not, but were replaced, end.
         Whoever asks now and then hears of every change, however many came in between; a removed
         tenant's keys are told as revoked, for ever.
         """

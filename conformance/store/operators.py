@@ -78,7 +78,9 @@ class Operators:
     async def key_changes(self, *, since: int) -> KeyChanges:
         changed = frozenset(self.changed_keys[since:])
         live = {k.id for k in self.known_keys.values() if k.revoked_at is None}
-        return KeyChanges(len(self.changed_keys), changed, changed - live)
+        own = [self.known_keys[key_id] for key_id in changed & live]
+        ends = {k.id: k.expires_at for k in own if k.successor_id and k.expires_at is not None}
+        return KeyChanges(len(self.changed_keys), changed, changed - live, ends)
 
     async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
         newest_first = reversed(self.acts.get(tenant_id, []))
