@@ -97,12 +97,24 @@ async def create(
 
 
 async def rotate(
-    store: Store, key: Key, *, overlap: int, now: int, by: str = OPERATOR, most: int = 0
+    store: Store,
+    key: Key,
+    *,
+    overlap: int,
+    now: int,
+    lasting: int | None = None,
+    by: str = OPERATOR,
+    most: int = 0,
 ) -> tuple[Key, str]:
-    """A successor that may do the same; the key itself goes on for the overlap."""
+    """A successor that may do the same for as long; the key itself goes on for the overlap."""
     _check_rotatable(key, now)
+    if lasting is None and key.expires_at is not None:
+        lasting = key.expires_at - key.created_at
+    lasts_to = None if lasting is None else now + lasting
     while True:
-        successor, plaintext = mint(key.tenant_id, key.scopes, now=now, name=key.name)
+        successor, plaintext = mint(
+            key.tenant_id, key.scopes, now=now, name=key.name, expires_at=lasts_to
+        )
         ends_at = now + overlap
         if await store.replace_key(key.id, successor, expires_at=ends_at, by=by, most=most):
             return successor, plaintext

@@ -43,6 +43,34 @@ def test_a_key_may_be_made_to_expire(url: str) -> None:
     assert made["expires_at"] == pytest.approx(made["created_at"] + 90 * 86400)
 
 
+@pytest.mark.parametrize(
+    ("asked", "lasts"), [((), 90 * 86400), (("--expires-in", "1d"), 86400)], ids=["same", "other"]
+)
+def test_a_successor_lasts_as_long_as_its_key_or_as_is_said(
+    url: str, asked: tuple[str, ...], lasts: int
+) -> None:
+    old = json.loads(
+        ask(
+            *(url, "keys", "create", "--tenant", "acme", "--scopes", "read"),
+            *("--expires-in", "90d", "--json"),
+        )
+    )
+
+    new = json.loads(ask(url, "keys", "rotate", old["id"], *asked, "--json"))
+
+    assert new["expires_at"] == pytest.approx(new["created_at"] + lasts)
+
+
+def test_a_key_is_rotated_once(url: str) -> None:
+    old = create_key(url)
+    new = json.loads(ask(url, "keys", "rotate", old["id"], "--json"))
+
+    ran = run("keys", "rotate", old["id"], env={"COLLECTOR_STORE_URL": url})
+
+    assert ran.returncode == 4
+    assert new["id"] in ran.stderr
+
+
 @pytest.mark.parametrize("state", ["unknown", "revoked"])
 def test_a_key_that_can_not_be_rotated_is_told(url: str, state: str) -> None:
     key = create_key(url)

@@ -39,7 +39,7 @@ class KeysEndpoint(HTTPEndpoint):
         principal = await auth.require(parts, request.headers.raw, "admin")
         asked = parse(KeyRequest, await read_body(request.receive))
         _require_all(principal, asked.scopes)
-        now, lasting = parts.clock.now(), asked.expires_in_seconds
+        now, lasting = parts.clock.now(), _microseconds(asked.expires_in_seconds)
         await parts.quotas.admit_key(principal.tenant_id, now)
         key, plaintext = await verbs.create(
             parts.store,
@@ -47,7 +47,7 @@ class KeysEndpoint(HTTPEndpoint):
             asked.scopes,
             now=now,
             name=asked.name,
-            expires_at=None if lasting is None else now + lasting * SECOND,
+            expires_at=None if lasting is None else now + lasting,
             by=principal.key_id,
             most=parts.quotas.most_keys,
         )
@@ -78,6 +78,7 @@ async def rotate(request: Request) -> Response:
         key,
         overlap=asked.overlap_seconds * SECOND,
         now=now,
+        lasting=_microseconds(asked.expires_in_seconds),
         by=principal.key_id,
         most=parts.quotas.most_keys,
     )
@@ -95,6 +96,10 @@ async def _own(parts: Parts, principal: Principal, request: Request) -> Key:
 def _require_all(principal: Principal, scopes: Any) -> None:
     if missing := [scope for scope in scopes if scope not in principal.scopes]:
         raise MissingScope(f"This key lacks the scope: {missing[0]}")
+
+
+def _microseconds(given: int | None) -> int | None:
+    return None if given is None else given * SECOND
 
 
 def _minted(key: Key, plaintext: str, now: int) -> Response:

@@ -234,7 +234,7 @@ OPERATIONS: Final[dict[Door, Operation]] = {
     ),
     ("POST", "/v1/keys/{key_id}/rotate"): Operation(
         OPERATORS,
-        "A successor of a key, which itself ends after an overlap.",
+        "A successor of a key, once; the key itself ends after an overlap.",
         "admin",
         Answer(201, "The successor, whose plaintext is shown only now.", NewKey),
         (KEY_ID,),
