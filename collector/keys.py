@@ -12,9 +12,10 @@ import hashlib
 import re
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -45,8 +46,13 @@ WRONG_FOR = 10 * SECOND
 # told to come back.
 MAX_UNVERIFIED = 256
 MAX_UNVERIFIED_SAME_ID = 16
+# Keys that may wait to be made, beside those.
+MAX_MINTING = 64
 # Look-ups of unknown keys leave the store's connections to everybody else.
 LOOK_UPS = 2
+
+# Runs argon2 where no beat waits for it.
+OffLoop = Callable[[Callable[[], tuple[Key, str]]], Awaitable[tuple[Key, str]]]
 
 _SHAPE = re.compile(KEY_PATTERN)
 _hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1, type=Type.ID)
@@ -87,11 +93,12 @@ async def create(
     expires_at: int | None = None,
     by: str = OPERATOR,
     most: int = 0,
+    off_loop: OffLoop = asyncio.to_thread,
 ) -> tuple[Key, str]:
     """Mint a key and store it; a public part that is taken is drawn anew."""
-    held = tuple(scopes)
+    minting = partial(mint, tenant_id, tuple(scopes), now=now, name=name, expires_at=expires_at)
     while True:
-        key, plaintext = mint(tenant_id, held, now=now, name=name, expires_at=expires_at)
+        key, plaintext = await off_loop(minting)
         if await store.add_key(key, by=by, most=most):
             return key, plaintext
 
@@ -105,16 +112,16 @@ async def rotate(
     lasting: int | None = None,
     by: str = OPERATOR,
     most: int = 0,
+    off_loop: OffLoop = asyncio.to_thread,
 ) -> tuple[Key, str]:
     """A successor that may do the same for as long; the key itself goes on for the overlap."""
     _check_rotatable(key, now)
     if lasting is None and key.expires_at is not None:
         lasting = key.expires_at - key.created_at
     lasts_to = None if lasting is None else now + lasting
+    minting = partial(mint, key.tenant_id, key.scopes, now=now, name=key.name, expires_at=lasts_to)
     while True:
-        successor, plaintext = mint(
-            key.tenant_id, key.scopes, now=now, name=key.name, expires_at=lasts_to
-        )
+        successor, plaintext = await off_loop(minting)
         ends_at = now + overlap
         if await store.replace_key(key.id, successor, expires_at=ends_at, by=by, most=most):
             return successor, plaintext
@@ -140,6 +147,7 @@ class Keyring:
         self._wrong: OrderedDict[bytes, int] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._waiting: Counter[str] = Counter()
+        self._minting = 0
         self._look_ups = asyncio.Semaphore(LOOK_UPS)
         self._revision = -1
         self._used: set[str] = set()
@@ -173,6 +181,16 @@ class Keyring:
         self._used.add(principal.key_id)
         return principal
 
+    async def mint(self, minting: Callable[[], tuple[Key, str]]) -> tuple[Key, str]:
+        """Make a key where keys are verified, and after those that wait there."""
+        if self._minting >= MAX_MINTING:
+            raise Overloaded("Too many keys wait to be made.")
+        self._minting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, minting)
+        finally:
+            self._minting -= 1
+
     async def follow(self) -> None:
         """Poll the key revision for ever: a revoked key is refused within two seconds."""
         async with asyncio.TaskGroup() as loops:
@@ -180,10 +198,14 @@ class Keyring:
             loops.create_task(every(USED_SECONDS, self.note_used, "the use of keys was not noted"))
 
     async def note_used(self) -> None:
-        """Which keys were in use lately, in one write for all of them."""
+        """Which keys were in use lately, in one write for all of them; if it fails, in the next."""
         used, self._used = self._used, set()
-        if used:
-            await self._store.use_keys(used, now=self._clock.now())
+        try:
+            if used:
+                await self._store.use_keys(used, now=self._clock.now())
+        except BaseException:
+            self._used |= used
+            raise
 
     async def refresh(self) -> None:
         """Forget what was known of keys that changed."""

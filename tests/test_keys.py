@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +15,7 @@ from collector.keys import MAX_UNVERIFIED_SAME_ID, Keyring
 from collector.metrics import Metrics
 from collector.store.cloud import CloudStore
 from collector.store.protocol import Store
-from collector.values import SECOND, Principal
+from collector.values import SECOND, Key, Principal
 from tests.fleet import TestClock
 
 
@@ -189,6 +190,45 @@ async def test_a_key_revoked_while_it_is_verified_is_refused(
 
     with pytest.raises(Unauthenticated):
         await under_way
+
+
+async def test_keys_are_made_off_the_loop_and_only_so_many_may_wait(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "MAX_MINTING", 2)
+    loop, made_by = threading.current_thread().name, []
+
+    def minting() -> tuple[Key, str]:
+        made_by.append(threading.current_thread().name)
+        return keys.mint("acme", ["read"], now=0)
+
+    outcomes = await asyncio.gather(
+        *(counted.ring.mint(minting) for _ in range(3)), return_exceptions=True
+    )
+
+    assert [isinstance(outcome, Overloaded) for outcome in outcomes] == [False, False, True]
+    assert len(made_by) == 2
+    assert loop not in made_by
+    await counted.ring.mint(minting)
+
+
+async def test_a_use_that_could_not_be_noted_is_noted_the_next_time(
+    store: Store, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("the store is away")
+
+    plaintext = await minted(store)
+    await counted.ring.identify(plaintext)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "use_keys", away)
+        with pytest.raises(StoreUnavailable):
+            await counted.ring.note_used()
+
+    await counted.ring.note_used()
+
+    (key,) = await store.keys("acme")
+    assert key.last_used_at is not None
 
 
 async def test_a_caller_that_goes_away_does_not_cancel_the_others(

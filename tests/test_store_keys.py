@@ -164,6 +164,16 @@ async def test_a_key_that_has_ended_makes_no_other(store: Store, fields: dict[st
     assert await store.find_key("BBBBBBBB") is None
 
 
+async def test_more_keys_are_noted_as_used_than_one_statement_takes(store: Store) -> None:
+    await store.add_key(key("AAAAAAAA"))
+    await store.add_key(key("ZZZZZZZZ"))
+    used = {f"{n:08}" for n in range(40_000)} | {"AAAAAAAA", "ZZZZZZZZ"}
+
+    await store.use_keys(used, now=at(1))
+
+    assert [each.last_used_at for each in await store.keys("acme")] == [at(1), at(1)]
+
+
 async def test_the_revision_says_which_keys_changed(store: Store) -> None:
     await store.add_key(key("AAAAAAAA"))
     before = await store.key_changes(since=0)

@@ -50,6 +50,7 @@ class KeysEndpoint(HTTPEndpoint):
             expires_at=None if lasting is None else now + lasting,
             by=principal.key_id,
             most=parts.quotas.most_keys,
+            off_loop=parts.keyring.mint,
         )
         return _minted(key, plaintext, now)
 
@@ -81,6 +82,7 @@ async def rotate(request: Request) -> Response:
         lasting=_microseconds(asked.expires_in_seconds),
         by=principal.key_id,
         most=parts.quotas.most_keys,
+        off_loop=parts.keyring.mint,
     )
     return _minted(successor, plaintext, now)
 
