@@ -14,7 +14,7 @@ from collector.store.schema import key_revision, keys
 from collector.values import SECOND, Act, Key, KeyChanges
 from contract.vocabulary import Scope
 
-# Whose the ids of a removed tenant's keys are: every tenant's name has a letter.
+# Whose the ids of a removed tenant's keys are: no tenant's name is empty.
 NOBODY = ""
 # Within what one statement takes of values: 32,766 on SQLite, one more on PostgreSQL.
 CHUNK = 10_000
