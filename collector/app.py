@@ -106,7 +106,7 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
     listener = Listener(store, clock, collector_id=uuid4().hex)
     keyring = Keyring(store, clock, metrics, verifiers=settings.verifiers)
     feed = Feed(store, clock, limit=settings.subscribers)
-    keyring.on_revoke(feed.end_keys)
+    keyring.on_change(feed.heed)
     metrics.watch("collector_subscribers", "Event streams that are open.", lambda: feed.followers)
     return Parts(
         store=store,

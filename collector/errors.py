@@ -8,7 +8,7 @@ CollectorError
 ├── MissingScope             missing_scope       the key may not do this
 ├── NotFound                 not_found           no such worker, key or route
 ├── MethodNotAllowed         method_not_allowed  the route exists, for other methods
-├── NotActive                not_active          the key is revoked or expired
+├── NotActive                not_active          the key is revoked, expired or rotated already
 ├── QuotaExceeded            quota_exceeded      the tenant has or does as much as it may
 ├── TooManySubscribers       too_many_subscribers  the tenant's streams are as many as may be
 ├── Overloaded               overloaded          a bounded queue is full
@@ -85,6 +85,13 @@ class QuotaExceeded(CollectorError):
     def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
         super().__init__(detail)
         self.headers = {"Retry-After": str(retry_after_seconds)}
+
+    @classmethod
+    def of_keys(cls, most: int) -> QuotaExceeded:
+        return cls(
+            f"This tenant has {most} active keys, as many as it may; revoke one.",
+            retry_after_seconds=60,
+        )
 
 
 class TooManySubscribers(CollectorError):

@@ -17,7 +17,16 @@ from typing import Any
 from collector.clock import Clock, every
 from collector.errors import Overloaded, TooManySubscribers, Unauthenticated
 from collector.store.protocol import Store
-from collector.values import SECOND, Event, Position, Principal, RosterQuery, Worker
+from collector.values import (
+    NEVER,
+    SECOND,
+    Event,
+    KeyChanges,
+    Position,
+    Principal,
+    RosterQuery,
+    Worker,
+)
 from collector.workers import project_line, seconds
 
 RING = 2048
@@ -128,8 +137,9 @@ class Feed:
         self._stale: set[str] = set()
         self._woken = asyncio.Event()
         self._stopping = False
-        # Ids of eight characters: a million revocations in one process's life would be 100 MB.
-        self._revoked: set[str] = set()
+        # When keys end that were revoked or rotated while this process ran. Ids of eight
+        # characters: a million of them in one process's life would be 100 MB.
+        self._ends: dict[str, int] = {}
         store.on_change(self.wake)
 
     @property
@@ -150,6 +160,7 @@ class Feed:
         async with asyncio.TaskGroup() as loops:
             loops.create_task(every(GATHER_SECONDS, self._read_stale, "the logs were not read"))
             loops.create_task(every(POLL_SECONDS, self.poll, "the logs were not read"))
+            loops.create_task(every(POLL_SECONDS, self.end_expired, "streams were not ended"))
 
     async def poll(self) -> None:
         await self._read_on(list(self._channels))
@@ -178,10 +189,18 @@ class Feed:
         self._stopping = True
         self._end(lambda _follower: True)
 
-    def end_keys(self, key_ids: frozenset[str]) -> None:
-        """End the streams that these keys opened, and let them open no more."""
-        self._revoked |= key_ids
-        self._end(lambda follower: follower.key_id in key_ids)
+    def heed(self, changes: KeyChanges) -> None:
+        """End the streams of keys that were revoked; those of rotated ones end when they do."""
+        self._ends |= {**changes.ends, **dict.fromkeys(changes.revoked, 0)}
+        self._end(lambda follower: follower.principal.key_id in changes.revoked)
+
+    async def end_expired(self) -> None:
+        """End the streams whose key's time is up, whatever else is known of the key."""
+        self._end(lambda follower: self._has_ended(follower.principal))
+
+    def _has_ended(self, principal: Principal) -> bool:
+        now = self._clock.now()
+        return principal.has_ended(now) or self._ends.get(principal.key_id, NEVER) <= now
 
     def _end(self, is_meant: Callable[[Follower], bool]) -> None:
         for channel in list(self._channels.values()):
@@ -207,15 +226,15 @@ class Feed:
         # After the read, and with nothing awaited from here on: nobody slips past a limit, a
         # stop or a revocation that came meanwhile.
         self._admit(principal)
-        follower = Follower(principal.key_id, wanted, with_vitals=vitals, until=until)
+        follower = Follower(principal, wanted, with_vitals=vitals, until=until)
         channel = self._join(principal.tenant_id, position, follower)
         return Subscription(self, channel, position, follower, cursor)
 
     def _admit(self, principal: Principal) -> None:
         if self._stopping:
             raise Overloaded("The collector is stopping.")
-        if principal.key_id in self._revoked:
-            raise Unauthenticated("The key is revoked.")
+        if self._has_ended(principal):
+            raise Unauthenticated("The key is revoked or expired.")
         channel = self._channels.get(principal.tenant_id)
         if channel is not None and len(channel.followers) >= self._limit:
             raise TooManySubscribers(f"This tenant has {self._limit} subscribers already.")
@@ -331,10 +350,10 @@ class Follower:
     """One subscriber: how far it has come, and whether it may go on."""
 
     def __init__(
-        self, key_id: str, wanted: Filter, *, with_vitals: bool, until: float | None
+        self, principal: Principal, wanted: Filter, *, with_vitals: bool, until: float | None
     ) -> None:
         self._until = until
-        self.key_id = key_id
+        self.principal = principal
         self.with_vitals = with_vitals
         self.woken = asyncio.Event()
         self._wanted = wanted

@@ -12,18 +12,19 @@ import hashlib
 import re
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from collector.clock import Clock, every
-from collector.errors import Overloaded, StoreError, Unauthenticated
+from collector.errors import NotActive, Overloaded, StoreError, Unauthenticated
 from collector.metrics import Metrics
 from collector.store.protocol import OPERATOR, Store
-from collector.values import NEVER, SECOND, Key, Principal
+from collector.values import SECOND, Key, KeyChanges, Principal
 from contract.vocabulary import (
     KEY_ALPHABET,
     KEY_ID_LENGTH,
@@ -45,8 +46,13 @@ WRONG_FOR = 10 * SECOND
 # told to come back.
 MAX_UNVERIFIED = 256
 MAX_UNVERIFIED_SAME_ID = 16
+# Keys that may wait to be made, beside those.
+MAX_MINTING = 64
 # Look-ups of unknown keys leave the store's connections to everybody else.
 LOOK_UPS = 2
+
+# Runs argon2 where no beat waits for it.
+OffLoop = Callable[[Callable[[], tuple[Key, str]]], Awaitable[tuple[Key, str]]]
 
 _SHAPE = re.compile(KEY_PATTERN)
 _hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1, type=Type.ID)
@@ -86,23 +92,47 @@ async def create(
     name: str | None = None,
     expires_at: int | None = None,
     by: str = OPERATOR,
+    most: int = 0,
+    off_loop: OffLoop = asyncio.to_thread,
 ) -> tuple[Key, str]:
     """Mint a key and store it; a public part that is taken is drawn anew."""
-    held = tuple(scopes)
+    minting = partial(mint, tenant_id, tuple(scopes), now=now, name=name, expires_at=expires_at)
     while True:
-        key, plaintext = mint(tenant_id, held, now=now, name=name, expires_at=expires_at)
-        if await store.add_key(key, by=by):
+        key, plaintext = await off_loop(minting)
+        if await store.add_key(key, by=by, most=most):
             return key, plaintext
 
 
 async def rotate(
-    store: Store, key: Key, *, overlap: int, now: int, by: str = OPERATOR
+    store: Store,
+    key: Key,
+    *,
+    overlap: int,
+    now: int,
+    lasting: int | None = None,
+    by: str = OPERATOR,
+    most: int = 0,
+    off_loop: OffLoop = asyncio.to_thread,
 ) -> tuple[Key, str]:
-    """A successor that may do the same; the key itself goes on for the overlap."""
+    """A successor that may do the same for as long; the key itself goes on for the overlap."""
+    _check_rotatable(key, now)
+    if lasting is None and key.expires_at is not None:
+        lasting = key.expires_at - key.created_at
+    lasts_to = None if lasting is None else now + lasting
+    minting = partial(mint, key.tenant_id, key.scopes, now=now, name=key.name, expires_at=lasts_to)
     while True:
-        successor, plaintext = mint(key.tenant_id, key.scopes, now=now, name=key.name)
-        if await store.replace_key(key.id, successor, expires_at=now + overlap, by=by):
+        successor, plaintext = await off_loop(minting)
+        ends_at = now + overlap
+        if await store.replace_key(key.id, successor, expires_at=ends_at, by=by, most=most):
             return successor, plaintext
+
+
+def _check_rotatable(key: Key, now: int) -> None:
+    """Told before a successor is minted; the store decides."""
+    if not key.is_active(now):
+        raise NotActive(f"Key {key.id} is {state(key, now)}; mint another.")
+    if key.successor_id is not None:
+        raise NotActive(f"Key {key.id} was rotated already; {key.successor_id} is its successor.")
 
 
 class Keyring:
@@ -117,14 +147,14 @@ class Keyring:
         self._wrong: OrderedDict[bytes, int] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._waiting: Counter[str] = Counter()
+        self._minting = 0
         self._look_ups = asyncio.Semaphore(LOOK_UPS)
         self._revision = -1
         self._used: set[str] = set()
-        self._next_expiry = NEVER
-        self._listeners: list[Callable[[frozenset[str]], None]] = []
+        self._listeners: list[Callable[[KeyChanges], None]] = []
 
-    def on_revoke(self, tell: Callable[[frozenset[str]], None]) -> None:
-        """Call `tell` with the ids of keys that were revoked, within two seconds."""
+    def on_change(self, tell: Callable[[KeyChanges], None]) -> None:
+        """Call `tell` with what changed about keys, within two seconds."""
         self._listeners.append(tell)
 
     async def open(self) -> None:
@@ -145,10 +175,21 @@ class Keyring:
             self._metrics.key_hit.inc()
         else:
             principal = await self._unknown(digest, presented)
-            if principal is None:
-                raise Unauthenticated("The key is unknown, revoked, expired or mistyped.")
+        # Compared at each use: a key ends in time also while the store can't be asked.
+        if principal is None or principal.has_ended(self._clock.now()):
+            raise Unauthenticated("The key is unknown, revoked, expired or mistyped.")
         self._used.add(principal.key_id)
         return principal
+
+    async def mint(self, minting: Callable[[], tuple[Key, str]]) -> tuple[Key, str]:
+        """Make a key where keys are verified, and after those that wait there."""
+        if self._minting >= MAX_MINTING:
+            raise Overloaded("Too many keys wait to be made.")
+        self._minting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, minting)
+        finally:
+            self._minting -= 1
 
     async def follow(self) -> None:
         """Poll the key revision for ever: a revoked key is refused within two seconds."""
@@ -157,10 +198,14 @@ class Keyring:
             loops.create_task(every(USED_SECONDS, self.note_used, "the use of keys was not noted"))
 
     async def note_used(self) -> None:
-        """Which keys were in use lately, in one write for all of them."""
+        """Which keys were in use lately, in one write for all of them; if it fails, in the next."""
         used, self._used = self._used, set()
-        if used:
-            await self._store.use_keys(used, now=self._clock.now())
+        try:
+            if used:
+                await self._store.use_keys(used, now=self._clock.now())
+        except BaseException:
+            self._used |= used
+            raise
 
     async def refresh(self) -> None:
         """Forget what was known of keys that changed."""
@@ -172,25 +217,9 @@ class Keyring:
                 if who.key_id not in changes.changed
             )
             self._wrong.clear()
-            self._tell(changes.revoked)
+            for tell in self._listeners:
+                tell(changes)
         self._revision = changes.revision
-        self._expire()
-
-    def _expire(self) -> None:
-        """Let go of keys whose time is up, and of their streams."""
-        now = self._clock.now()
-        if now < self._next_expiry:
-            return
-        ended = {who.key_id for who in self._known.values() if _ends(who) <= now}
-        self._known = OrderedDict(
-            (digest, who) for digest, who in self._known.items() if who.key_id not in ended
-        )
-        self._next_expiry = min(map(_ends, self._known.values()), default=NEVER)
-        self._tell(frozenset(ended))
-
-    def _tell(self, ended: frozenset[str]) -> None:
-        for tell in self._listeners:
-            tell(ended)
 
     async def _unknown(self, digest: bytes, presented: str) -> Principal | None:
         if _SHAPE.fullmatch(presented) is None or self._is_wrong(digest):
@@ -243,15 +272,10 @@ class Keyring:
     def _remember(self, digest: bytes, principal: Principal | None) -> None:
         if principal is not None:
             self._known[digest] = principal
-            self._next_expiry = min(self._next_expiry, _ends(principal))
             _trim(self._known, CACHED_KEYS)
         else:
             self._wrong[digest] = self._clock.now() + WRONG_FOR
             _trim(self._wrong, WRONG_KEYS)
-
-
-def _ends(principal: Principal) -> int:
-    return NEVER if principal.expires_at is None else principal.expires_at
 
 
 def _trim(cache: OrderedDict[bytes, Principal] | OrderedDict[bytes, int], most: int) -> None:

@@ -14,7 +14,6 @@ from collector.values import SECOND
 from collector.workers import liveness
 
 COUNT_EVERY_SECONDS = 10.0
-KEY_RETRY_SECONDS = 60
 
 
 class Quotas:
@@ -24,7 +23,7 @@ class Quotas:
         self._store = store
         self._clock = clock
         self._most_workers = settings.max_workers
-        self._most_keys = settings.max_keys
+        self.most_keys = settings.max_keys
         self._most_beats = settings.max_beats_per_second
         self.are_on = bool(self._most_workers or self._most_beats)
         self._full: frozenset[str] = frozenset()
@@ -66,12 +65,6 @@ class Quotas:
         return worker is not None and liveness(worker, now).reason == "alive"
 
     async def admit_key(self, tenant_id: str, now: int) -> None:
-        """Let one more key be made."""
-        if not self._most_keys:
-            return
-        active = [key for key in await self._store.keys(tenant_id) if key.is_active(now)]
-        if len(active) >= self._most_keys:
-            raise QuotaExceeded(
-                f"This tenant has {self._most_keys} active keys, as many as it may; revoke one.",
-                retry_after_seconds=KEY_RETRY_SECONDS,
-            )
+        """Let one more key be made, as far as can be told before: the store counts once more."""
+        if self.most_keys and await self._store.active_keys(tenant_id, now=now) >= self.most_keys:
+            raise QuotaExceeded.of_keys(self.most_keys)

@@ -160,6 +160,7 @@ class Key:
     revoked_at: int | None
     expires_at: int | None = None
     last_used_at: int | None = None
+    successor_id: str | None = None
 
     def is_active(self, now: int) -> bool:
         """Whether it opens anything at that moment."""
@@ -198,11 +199,15 @@ class Tenant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyChanges:
-    """The key revision, and which keys changed since the one asked about; some are now revoked."""
+    """The key revision, and which keys changed since the one asked about.
+
+    Some are now revoked, others rotated: they have got an end, or keep the one that they had.
+    """
 
     revision: int
     changed: frozenset[str]
     revoked: frozenset[str]
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +218,7 @@ class Principal:
     scopes: frozenset[Scope]
     key_id: str
     expires_at: int | None = None
+
+    def has_ended(self, now: int) -> bool:
+        """Whether the time of its key is up."""
+        return self.expires_at is not None and self.expires_at <= now

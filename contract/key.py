@@ -33,11 +33,14 @@ class KeyRequest(BaseModel):
 
 
 class RotateRequest(BaseModel):
-    """How long a key goes on beside its successor."""
+    """How long a key goes on beside its successor, and how long that one lasts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     overlap_seconds: Overlap = OVERLAP_SECONDS
+    expires_in_seconds: Seconds | None = Field(
+        None, description="If absent, as long as the key itself was made to last."
+    )
 
 
 class Key(BaseModel):

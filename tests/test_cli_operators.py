@@ -43,6 +43,34 @@ def test_a_key_may_be_made_to_expire(url: str) -> None:
     assert made["expires_at"] == pytest.approx(made["created_at"] + 90 * 86400)
 
 
+@pytest.mark.parametrize(
+    ("asked", "lasts"), [((), 90 * 86400), (("--expires-in", "1d"), 86400)], ids=["same", "other"]
+)
+def test_a_successor_lasts_as_long_as_its_key_or_as_is_said(
+    url: str, asked: tuple[str, ...], lasts: int
+) -> None:
+    old = json.loads(
+        ask(
+            *(url, "keys", "create", "--tenant", "acme", "--scopes", "read"),
+            *("--expires-in", "90d", "--json"),
+        )
+    )
+
+    new = json.loads(ask(url, "keys", "rotate", old["id"], *asked, "--json"))
+
+    assert new["expires_at"] == pytest.approx(new["created_at"] + lasts)
+
+
+def test_a_key_is_rotated_once(url: str) -> None:
+    old = create_key(url)
+    new = json.loads(ask(url, "keys", "rotate", old["id"], "--json"))
+
+    ran = run("keys", "rotate", old["id"], env={"COLLECTOR_STORE_URL": url})
+
+    assert ran.returncode == 4
+    assert new["id"] in ran.stderr
+
+
 @pytest.mark.parametrize("state", ["unknown", "revoked"])
 def test_a_key_that_can_not_be_rotated_is_told(url: str, state: str) -> None:
     key = create_key(url)
@@ -81,12 +109,17 @@ def test_tenants_are_listed_shown_and_removed_with_all_they_have(url: str) -> No
     assert (act["action"], act["actor"], act["detail"]["keys"]) == ("tenant.removed", "operator", 1)
 
 
-def test_a_removed_tenants_key_is_refused_by_a_running_collector(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_revoked", [False, True])
+def test_a_removed_tenants_key_is_refused_by_a_running_collector(
+    url: str, tmp_path: Path, is_revoked: bool
+) -> None:
     key = create_key(url, "acme", "ingest,read")["key"]
     with Serving(url, tmp_path) as serving:
         asked = {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": key}
         assert run("beat", "w", "--name", "n", env=asked).returncode == 0
 
+        if is_revoked:
+            ask(url, "keys", "revoke", key)
         ask(url, "tenants", "remove", "acme", "--yes")
 
         assert run("beat", "w", "--name", "n", env=asked).returncode == 4

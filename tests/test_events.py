@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from collector import events as feed
+from collector import keys
 from collector.api import events as door
 from collector.errors import Unauthenticated
 from collector.values import SECOND, Beat, RosterQuery, Worker
@@ -197,6 +198,28 @@ async def test_a_cursor_of_another_log_or_past_its_head_gets_a_snapshot(
         assert (await stream.next())["event"] == "snapshot"
 
 
+@pytest.mark.parametrize("back", [0, 1])
+async def test_a_cursor_of_a_tenant_that_was_removed_gets_a_snapshot_of_the_new_one(
+    fleet: Fleet, back: int
+) -> None:
+    for n in range(3):
+        await fleet.beat(f"old-{n}")
+    epoch, _, _ = await fleet.store.position("acme")
+    await fleet.store.remove_tenant("acme", now=fleet.clock.now())
+    await fleet.store.commit([beat(f"new-{n}") for n in range(5)], now=at(0), gone=at(0))
+    _, key = await keys.create(fleet.store, "acme", ["read"], now=fleet.clock.now())
+
+    answer = await fleet.http.get(
+        "/v1/events",
+        params={"after": f"{epoch}.{3 - back}"},
+        headers={"Authorization": f"Bearer {key}"},
+    )
+
+    (first,) = answer.json()["events"]
+    assert first["type"] == "snapshot"
+    assert len(first["workers"]) == 5
+
+
 async def test_a_pruned_cursor_gets_a_snapshot(fleet: Fleet) -> None:
     async with following(fleet) as stream:
         cursor = (await stream.next())["id"]
@@ -323,6 +346,48 @@ async def test_a_revoked_keys_streams_end_and_the_others_go_on(fleet: Fleet) -> 
             await revoked.next()
         await fleet.beat("a")
         assert (await other.next())["event"] == "worker.online"
+
+
+@pytest.mark.parametrize("overlap_seconds", [0, 30])
+async def test_a_rotated_keys_stream_ends_when_the_key_does(
+    fleet: Fleet, overlap_seconds: int
+) -> None:
+    parts, key = fleet.app.state.parts, await fleet.key("acme", ["read"])
+    principal = await parts.keyring.identify(key)
+    subscription = await parts.feed.subscribe(principal, None, feed.Filter())
+    path, headers = f"/v1/keys/{key[3:11]}/rotate", await fleet.headers()
+    await fleet.http.post(path, headers=headers, json={"overlap_seconds": overlap_seconds})
+
+    await parts.keyring.refresh()
+    fleet.clock.move(max(0, overlap_seconds - 1))
+    await parts.feed.end_expired()
+    goes_on = not subscription.follower._ended
+    fleet.clock.move(1)
+    await parts.feed.end_expired()
+
+    assert goes_on == (overlap_seconds > 0)
+    assert subscription.follower._ended
+    with pytest.raises(Unauthenticated):
+        await parts.feed.subscribe(principal, None, feed.Filter())
+    subscription.close()
+
+
+async def test_an_expired_keys_stream_ends_though_the_key_was_forgotten_meanwhile(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.keys.CACHED_KEYS", 1)
+    ring, now = fleet.app.state.parts.keyring, fleet.clock.now()
+    _, key = await keys.create(fleet.store, "acme", ["read"], now=now, expires_at=now + SECOND)
+    headers = {"Authorization": f"Bearer {key}"}
+    async with fleet.http.stream("GET", "/events", headers=headers) as answer:
+        stream = Stream(answer)
+        await stream.next()
+        await ring.identify(await fleet.key("blue"))
+
+        fleet.clock.move(1)
+
+        with pytest.raises(EOFError):
+            await stream.next(past=("vitals",))
 
 
 async def test_a_stopping_collector_ends_its_streams_cleanly(fleet: Fleet) -> None:

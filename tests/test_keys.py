@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +15,7 @@ from collector.keys import MAX_UNVERIFIED_SAME_ID, Keyring
 from collector.metrics import Metrics
 from collector.store.cloud import CloudStore
 from collector.store.protocol import Store
-from collector.values import Principal
+from collector.values import SECOND, Key, Principal
 from tests.fleet import TestClock
 
 
@@ -144,6 +145,38 @@ async def test_a_revoked_key_is_refused_after_the_next_poll(store: Store, counte
     assert counted.runs == 2
 
 
+@pytest.mark.parametrize("is_revoked", [False, True])
+async def test_a_removed_tenants_key_is_refused_after_the_next_poll(
+    store: Store, counted: Counted, is_revoked: bool
+) -> None:
+    plaintext = await minted(store)
+    await counted.ring.identify(plaintext)
+
+    if is_revoked:
+        await store.revoke_key(plaintext[3:11], now=0)
+    await store.remove_tenant("acme", now=0)
+    await counted.ring.refresh()
+
+    with pytest.raises(Unauthenticated):
+        await counted.ring.identify(plaintext)
+
+
+async def test_a_key_ends_in_time_also_while_the_store_is_away(
+    store: Store, counted: Counted, clock: TestClock
+) -> None:
+    ends_at = clock.now() + 60 * SECOND
+    _, plaintext = await keys.create(store, "acme", ["read"], now=clock.now(), expires_at=ends_at)
+    await counted.ring.identify(plaintext)
+
+    await store.close()
+    clock.move(59.999999)
+    await counted.ring.identify(plaintext)
+    clock.move(0.000001)
+
+    with pytest.raises(Unauthenticated):
+        await counted.ring.identify(plaintext)
+
+
 async def test_a_key_revoked_while_it_is_verified_is_refused(
     store: Store, counted: Counted
 ) -> None:
@@ -157,6 +190,45 @@ async def test_a_key_revoked_while_it_is_verified_is_refused(
 
     with pytest.raises(Unauthenticated):
         await under_way
+
+
+async def test_keys_are_made_off_the_loop_and_only_so_many_may_wait(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "MAX_MINTING", 2)
+    loop, made_by = threading.current_thread().name, []
+
+    def minting() -> tuple[Key, str]:
+        made_by.append(threading.current_thread().name)
+        return keys.mint("acme", ["read"], now=0)
+
+    outcomes = await asyncio.gather(
+        *(counted.ring.mint(minting) for _ in range(3)), return_exceptions=True
+    )
+
+    assert [isinstance(outcome, Overloaded) for outcome in outcomes] == [False, False, True]
+    assert len(made_by) == 2
+    assert loop not in made_by
+    await counted.ring.mint(minting)
+
+
+async def test_a_use_that_could_not_be_noted_is_noted_the_next_time(
+    store: Store, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("the store is away")
+
+    plaintext = await minted(store)
+    await counted.ring.identify(plaintext)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "use_keys", away)
+        with pytest.raises(StoreUnavailable):
+            await counted.ring.note_used()
+
+    await counted.ring.note_used()
+
+    (key,) = await store.keys("acme")
+    assert key.last_used_at is not None
 
 
 async def test_a_caller_that_goes_away_does_not_cancel_the_others(

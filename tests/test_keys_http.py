@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx2
@@ -146,6 +147,29 @@ async def test_rotating_lets_no_key_live_longer(fleet: Fleet) -> None:
     assert key.expires_at == fleet.clock.now() + 10 * SECOND
 
 
+@pytest.mark.parametrize(("asked", "lasts"), [({}, 86400), ({"expires_in_seconds": 60}, 60)])
+async def test_a_successor_lasts_as_long_as_its_key_was_made_to(
+    fleet: Fleet, asked: dict[str, int], lasts: int
+) -> None:
+    old = await mint(fleet, expires_in_seconds=86400)
+    fleet.clock.move(3600)
+
+    new = (await ask(fleet, "POST", f"/v1/keys/{old['id']}/rotate", asked)).json()
+
+    assert new["created_at"] == old["created_at"] + 3600
+    assert new["expires_at"] == new["created_at"] + lasts
+
+
+@pytest.mark.parametrize("wrong", [{"expires_in_seconds": 0}, {"overlap_seconds": -1}])
+async def test_a_wrong_rotation_names_its_field(fleet: Fleet, wrong: dict[str, int]) -> None:
+    old = await mint(fleet)
+
+    answer = await ask(fleet, "POST", f"/v1/keys/{old['id']}/rotate", wrong)
+
+    problem = check_problem(answer, 422, "invalid_field")
+    assert [error["field"] for error in problem["errors"]] == list(wrong)
+
+
 async def test_a_key_that_is_revoked_is_not_rotated(fleet: Fleet) -> None:
     old = await mint(fleet)
     await ask(fleet, "DELETE", f"/v1/keys/{old['id']}")
@@ -153,6 +177,29 @@ async def test_a_key_that_is_revoked_is_not_rotated(fleet: Fleet) -> None:
     answer = await ask(fleet, "POST", f"/v1/keys/{old['id']}/rotate", {})
 
     check_problem(answer, 409, "not_active")
+
+
+async def test_of_twenty_rotations_at_once_one_is_done(fleet: Fleet) -> None:
+    old = await mint(fleet)
+    path = f"/v1/keys/{old['id']}/rotate"
+
+    answers = await asyncio.gather(*(ask(fleet, "POST", path, {}) for _ in range(20)))
+
+    statuses = [answer.status_code for answer in answers]
+    assert (statuses.count(201), statuses.count(409)) == (1, 19)
+    assert len(await fleet.store.keys("acme")) == 3
+
+
+async def test_a_key_that_was_rotated_names_its_successor_and_is_not_rotated_again(
+    fleet: Fleet,
+) -> None:
+    old = await mint(fleet)
+    new = (await ask(fleet, "POST", f"/v1/keys/{old['id']}/rotate", {})).json()
+
+    again = await ask(fleet, "POST", f"/v1/keys/{old['id']}/rotate", {})
+
+    assert new["id"] in check_problem(again, 409, "not_active")["detail"]
+    assert (await ask(fleet, "POST", f"/v1/keys/{new['id']}/rotate", {})).status_code == 201
 
 
 async def test_a_key_with_more_than_the_caller_has_is_not_rotated(fleet: Fleet) -> None:

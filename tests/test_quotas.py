@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -58,6 +59,32 @@ async def test_a_key_too_many_is_told(limited: Fleet) -> None:
     assert [answer.status_code for answer in answers] == [201, 201, 429]
     check_problem(answers[2], 429, "quota_exceeded")
     assert answers[2].headers["retry-after"]
+
+
+async def test_of_twenty_keys_asked_for_at_once_none_is_one_too_many(limited: Fleet) -> None:
+    headers = await limited.headers()
+    asked = (
+        limited.http.post("/v1/keys", headers=headers, json={"scopes": ["read"]}) for _ in range(20)
+    )
+
+    answers = await asyncio.gather(*asked)
+
+    statuses = [answer.status_code for answer in answers]
+    assert (statuses.count(201), statuses.count(429)) == (2, 18)
+    assert await limited.store.active_keys("acme", now=limited.clock.now()) == 3
+
+
+async def test_a_successor_beside_its_key_is_one_too_many_too(limited: Fleet) -> None:
+    headers = await limited.headers()
+    sent = {"scopes": ["read"]}
+    made = [await limited.http.post("/v1/keys", headers=headers, json=sent) for _ in range(2)]
+    path = f"/v1/keys/{made[0].json()['id']}/rotate"
+
+    beside = await limited.http.post(path, headers=headers, json={"overlap_seconds": 60})
+    at_once = await limited.http.post(path, headers=headers, json={"overlap_seconds": 0})
+
+    check_problem(beside, 429, "quota_exceeded")
+    assert at_once.status_code == 201
 
 
 async def test_without_limits_nothing_is_counted(fleet: Fleet) -> None:

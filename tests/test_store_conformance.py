@@ -150,6 +150,13 @@ class RevokesTwice(Model):
         return await super().revoke_key(key_id, now=now, by=by)
 
 
+class TellsNothingOfRemovedKeys(Model):
+    async def _bury_keys(self, tenant_id: str) -> None:
+        told = list(self.changed_keys)
+        await super()._bury_keys(tenant_id)
+        self.changed_keys = told
+
+
 class FindsAGapAt15Seconds(Model):
     async def listen(self, collector_id: str, *, now: int) -> Gap | None:
         gap = await super().listen(collector_id, now=now + 1)
@@ -197,6 +204,7 @@ class AnnouncesWhatItFound(Model):
         RemovesFromEveryTenant,
         CutsHolesIntoLogs,
         RevokesTwice,
+        TellsNothingOfRemovedKeys,
         FindsAGapAt15Seconds,
     ],
 )

@@ -33,7 +33,7 @@ async def test_a_tenant_is_removed_with_everything_and_nobody_elses(store: Store
     assert gone == held == {"workers": 2, "keys": 1, "events": 3, "spells": 1, "audit": 1}
     assert [each.tenant_id for each in await store.tenants()] == ["blue"]
     assert (await store.holdings("blue")) == held
-    assert (await store.position("acme")).head == 0
+    assert (await store.position("acme"))[1:] == (5, 4)
     (act,) = await store.audit("acme", before=None, limit=10)
     assert (act.action, act.subject, act.at) == ("tenant.removed", "acme", at(5))
     assert act.detail == gone
@@ -48,6 +48,44 @@ async def test_locking_a_tenant_out_revokes_its_keys_alone(store: Store) -> None
 
     assert (await store.key_changes(since=before)).revoked == {"AAAAAAAA"}
     assert await store.lock_out("acme", now=at(2)) == 0
+    acts = await store.audit("acme", before=None, limit=10)
+    assert [(act.action, act.subject, act.at) for act in acts] == [
+        ("key.revoked", "AAAAAAAA", at(1)),
+        ("key.created", "AAAAAAAA", at(0)),
+    ]
+
+
+async def test_a_removed_tenants_keys_are_told_as_revoked_and_never_given_out_again(
+    store: Store,
+) -> None:
+    await store.add_key(key("AAAAAAAA", name="edge"))
+    before = (await store.key_changes(since=-1)).revision
+
+    await store.remove_tenant("acme", now=at(5))
+
+    assert (await store.key_changes(since=before)).revoked == {"AAAAAAAA"}
+    assert await store.find_key("AAAAAAAA") is None
+    assert (await store.keys("acme"), await store.keys(None)) == ([], [])
+    assert await store.add_key(key("AAAAAAAA", tenant_id="blue")) is False
+    assert await store.revoke_key("AAAAAAAA", now=at(6)) is False
+    assert await store.holdings("acme") == {
+        "workers": 0,
+        "keys": 0,
+        "events": 0,
+        "spells": 0,
+        "audit": 1,
+    }
+
+
+async def test_the_log_of_a_tenant_made_anew_goes_on_above_the_old_one(store: Store) -> None:
+    await commit(store, beat("a"), beat("b"))
+    await store.remove_tenant("acme", now=at(5))
+
+    await commit(store, beat("c", seconds=6))
+
+    (line,) = await store.events("acme", after=0, limit=10)
+    assert (line.n, line.agent_id) == (4, "c")
+    assert (await store.position("acme"))[1:] == (4, 4)
 
 
 async def test_live_workers_are_those_who_beat_and_did_not_leave(store: Store) -> None:

@@ -13,7 +13,7 @@ from collector import keys as verbs
 from collector.api import auth, queries
 from collector.api.bodies import parse, read_body
 from collector.api.parts import Parts
-from collector.errors import MissingScope, NotActive, NotFound
+from collector.errors import MissingScope, NotFound
 from collector.keys import state
 from collector.values import SECOND, Key, Principal
 from collector.workers import seconds
@@ -39,7 +39,7 @@ class KeysEndpoint(HTTPEndpoint):
         principal = await auth.require(parts, request.headers.raw, "admin")
         asked = parse(KeyRequest, await read_body(request.receive))
         _require_all(principal, asked.scopes)
-        now, lasting = parts.clock.now(), asked.expires_in_seconds
+        now, lasting = parts.clock.now(), _microseconds(asked.expires_in_seconds)
         await parts.quotas.admit_key(principal.tenant_id, now)
         key, plaintext = await verbs.create(
             parts.store,
@@ -47,8 +47,10 @@ class KeysEndpoint(HTTPEndpoint):
             asked.scopes,
             now=now,
             name=asked.name,
-            expires_at=None if lasting is None else now + lasting * SECOND,
+            expires_at=None if lasting is None else now + lasting,
             by=principal.key_id,
+            most=parts.quotas.most_keys,
+            off_loop=parts.keyring.mint,
         )
         return _minted(key, plaintext, now)
 
@@ -72,11 +74,15 @@ async def rotate(request: Request) -> Response:
     asked = parse(RotateRequest, await read_body(request.receive) or b"{}")
     key, now = await _own(parts, principal, request), parts.clock.now()
     _require_all(principal, key.scopes)
-    if not key.is_active(now):
-        raise NotActive(f"Key {key.id} is {state(key, now)}; mint another.")
-    overlap = asked.overlap_seconds * SECOND
     successor, plaintext = await verbs.rotate(
-        parts.store, key, overlap=overlap, now=now, by=principal.key_id
+        parts.store,
+        key,
+        overlap=asked.overlap_seconds * SECOND,
+        now=now,
+        lasting=_microseconds(asked.expires_in_seconds),
+        by=principal.key_id,
+        most=parts.quotas.most_keys,
+        off_loop=parts.keyring.mint,
     )
     return _minted(successor, plaintext, now)
 
@@ -92,6 +98,10 @@ async def _own(parts: Parts, principal: Principal, request: Request) -> Key:
 def _require_all(principal: Principal, scopes: Any) -> None:
     if missing := [scope for scope in scopes if scope not in principal.scopes]:
         raise MissingScope(f"This key lacks the scope: {missing[0]}")
+
+
+def _microseconds(given: int | None) -> int | None:
+    return None if given is None else given * SECOND
 
 
 def _minted(key: Key, plaintext: str, now: int) -> Response:

@@ -249,14 +249,21 @@ OPERATIONS: Final[dict[Door, Operation]] = {
     ),
     ("POST", "/v1/keys/{key_id}/rotate"): Operation(
         OPERATORS,
-        "A successor of a key, which itself ends after an overlap.",
+        "A successor of a key, once; the key itself ends after an overlap.",
         "admin",
         Answer(201, "The successor, whose plaintext is shown only now.", NewKey),
         (KEY_ID,),
         body=RotateRequest,
         body_example={"overlap_seconds": 3600},
         body_is_required=False,
-        refusals=("malformed_json", "not_found", "not_active", "too_large", "invalid_field"),
+        refusals=(
+            "malformed_json",
+            "not_found",
+            "not_active",
+            "too_large",
+            "invalid_field",
+            "quota_exceeded",
+        ),
     ),
     ("GET", "/v1/audit"): Operation(
         OPERATORS,

@@ -92,16 +92,20 @@ def create(
 Examples:
   collector keys rotate ABCD2345
   collector keys rotate ABCD2345 --overlap 1d --json
+  collector keys rotate ABCD2345 --expires-in 90d
 """
 )
 @click.argument("key_id")
 @click.option(
     "--overlap", default="1h", show_default=True, callback=duration, help="Both work so long."
 )
+@click.option(
+    "--expires-in", callback=duration, help="Such as 90d; as long as the key itself if not given."
+)
 @click.option("--json", "as_json", is_flag=True, help="One object; `key` is the plaintext.")
-def rotate(key_id: str, overlap: int, as_json: bool) -> None:
+def rotate(key_id: str, overlap: int, expires_in: int | None, as_json: bool) -> None:
     """Mint a successor for a key, which itself ends after the overlap."""
-    successor, plaintext = asyncio.run(_rotate(_public_part(key_id), overlap))
+    successor, plaintext = asyncio.run(_rotate(_public_part(key_id), overlap, expires_in))
     _show_minted(successor, plaintext, as_json)
 
 
@@ -202,7 +206,7 @@ async def _create(
         return await verbs.create(store, tenant, scopes, now=now, name=name, expires_at=expires_at)
 
 
-async def _rotate(key_id: str, overlap: int) -> tuple[Key, str]:
+async def _rotate(key_id: str, overlap: int, lasting: int | None) -> tuple[Key, str]:
     now = SystemClock().now()
     async with opening.opened(opening.settings(), existing=True) as store:
         key = await store.find_key(key_id)
@@ -213,7 +217,13 @@ async def _rotate(key_id: str, overlap: int) -> tuple[Key, str]:
                 f"key {key_id} is {verbs.state(key, now)}; mint another with: "
                 f"{command()} keys create"
             )
-        return await verbs.rotate(store, key, overlap=overlap * SECOND, now=now)
+        return await verbs.rotate(
+            store,
+            key,
+            overlap=overlap * SECOND,
+            now=now,
+            lasting=None if lasting is None else lasting * SECOND,
+        )
 
 
 def _unknown(key_id: str) -> NotFound:

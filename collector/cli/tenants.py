@@ -15,7 +15,8 @@ from collector.clock import SystemClock
 from collector.errors import NotFound
 from collector.values import SECOND, Tenant
 
-# Every collector lets go of a revoked key within two seconds.
+# Every collector lets go of a revoked key within two seconds, and takes no beat with it then. The
+# keys end without this wait too: it is for the beats under way, which would make workers anew.
 LETTING_GO_SECONDS = 2.5
 
 
@@ -91,7 +92,8 @@ Examples:
 def remove(tenant: str, yes: bool) -> None:
     """Remove a tenant with all its keys, workers and history, for ever.
 
-    Its keys are revoked first, so that nothing of it comes back meanwhile.
+    Its keys are revoked first, so that nothing of it comes back meanwhile. A collector that can't
+    reach the store for that long may still bring a last beat: remove the tenant once more then.
     """
     held = asyncio.run(_holdings(tenant))
     if not yes:
@@ -114,8 +116,9 @@ async def _holdings(tenant: str) -> dict[str, int]:
 
 async def _remove(tenant: str) -> dict[str, int]:
     async with opening.opened(opening.settings(), existing=True) as store:
-        if await store.lock_out(tenant, now=SystemClock().now()):
-            await asyncio.sleep(LETTING_GO_SECONDS)
+        # Also when none was left to revoke: that may have been done a moment ago.
+        await store.lock_out(tenant, now=SystemClock().now())
+        await asyncio.sleep(LETTING_GO_SECONDS)
         return await store.remove_tenant(tenant, now=SystemClock().now())
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collector.errors import StoreError, StoreTaken, StoreUnavailable
+from collector.store.keys import NOBODY
 from collector.store.schema import HEAD
 from collector.store.selfhosted import SelfHostedStore, only_collector, translated
 
@@ -164,7 +165,8 @@ def _contents(conn: sqlite3.Connection, file: Path) -> Contents:
         for table in ("workers", "events", "keys")
     )
     heads = dict(conn.execute("SELECT tenant_id, n FROM event_counters"))
-    tenants = sorted({*heads, *workers, *events, *keys})
+    # Without nobody, whose the removed tenants' keys are.
+    tenants = sorted({*workers, *events, *keys} - {NOBODY})
     revoked = conn.execute("SELECT id FROM keys WHERE revoked_at IS NOT NULL")
     return Contents(
         revision=_one(conn, "SELECT version_num FROM alembic_version"),

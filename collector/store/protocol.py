@@ -9,6 +9,8 @@ before its tenant is known. Only errors of `collector.errors` escape:
 - `Unstorable`: these very values can't be stored. Asking again gives the same answer.
 - `StoreUnavailable`: unreachable, restarting, deadlocked, locked for too long or out of space.
   The statement may or may not have been committed; every method here may be repeated.
+- `Unauthenticated`, `NotActive` and `QuotaExceeded`, from the methods that say so: what was asked
+  for may not be done, and was not.
 
 Time is a parameter, in epoch microseconds. A store reads a clock only in `time`.
 """
@@ -235,17 +237,30 @@ class Store(Protocol):
 
     # Keys
 
-    async def add_key(self, key: Key, *, by: str = OPERATOR) -> bool:
-        """Store a new key, audited; False, and nothing stored, if its id is taken."""
+    async def add_key(self, key: Key, *, by: str = OPERATOR, most: int = 0) -> bool:
+        """Store a new key, audited; False, and nothing stored, if its id is taken.
+
+        Everything is judged at the key's `created_at`, in the transaction that stores it. Raise
+        `Unauthenticated` if `by` is a key that is not active any more, and `QuotaExceeded` if
+        the tenant would have more than `most` active keys, however many are made at once; 0 is
+        no limit.
+        """
         ...
 
     async def replace_key(
-        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR
+        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR, most: int = 0
     ) -> bool:
         """Store the successor and let the key end at `expires_at`, if it does not sooner.
 
-        Audited as one act. False, and nothing changed, if the successor's id is taken.
+        Audited as one act. A key is replaced once, while it is active and of the successor's
+        tenant: the conditional update names one winner, and the others get `NotActive`. False,
+        and nothing changed, if the successor's id is taken. `by` and `most` are as in `add_key`;
+        a key that goes on beside its successor counts.
         """
+        ...
+
+    async def active_keys(self, tenant_id: str, *, now: int) -> int:
+        """How many of the tenant's keys are active at `now`."""
         ...
 
     async def use_keys(self, key_ids: Collection[str], *, now: int) -> None:
@@ -253,7 +268,7 @@ class Store(Protocol):
         ...
 
     async def find_key(self, key_id: str) -> Key | None:
-        """The key with that public id, revoked or not, of whatever tenant."""
+        """The key with that public id, revoked or not, of whatever tenant that was not removed."""
         ...
 
     async def keys(self, tenant_id: str | None) -> list[Key]:
@@ -265,7 +280,12 @@ class Store(Protocol):
         ...
 
     async def key_changes(self, *, since: int) -> KeyChanges:
-        """The key revision now, and which keys were made or revoked after revision `since`."""
+        """The key revision now, and which keys were made or changed after revision `since`.
+
+        Of these it says which are revoked, and when those that are not, but were replaced, end.
+        Whoever asks now and then hears of every change, however many came in between; a removed
+        tenant's keys are told as revoked, for ever.
+        """
         ...
 
     # Operators
@@ -283,11 +303,20 @@ class Store(Protocol):
         ...
 
     async def lock_out(self, tenant_id: str, *, now: int) -> int:
-        """Revoke all keys of the tenant; return how many."""
+        """Revoke all keys of the tenant that are not yet, each audited; return how many."""
         ...
 
     async def remove_tenant(self, tenant_id: str, *, now: int) -> dict[str, int]:
-        """Remove everything of it but the note that it was removed; return how much of each."""
+        """Remove everything of it but the note that it was removed; return how much of each.
+
+        Its keys end with it, like revoked ones: `key_changes` tells them, their ids are never
+        given out again, and nothing else of them is left. The numbers of its log stay used up,
+        and one more: a log that begins anew continues above them, so that no cursor from before
+        is taken for one of it.
+
+        A beat that a collector took before it heard of this may still be committed after it, and
+        then makes its worker anew; so `lock_out` goes first, by as long as they take to hear.
+        """
         ...
 
     async def live_workers(self, *, now: int) -> dict[str, int]:

@@ -118,13 +118,16 @@ class RelationalStore(ABC):
     async def gaps(self, *, since: int) -> list[Gap]:
         return await self._read(gaps.read, since)
 
-    async def add_key(self, key: Key, *, by: str = OPERATOR) -> bool:
-        return await self._write(keys.add, key, by)
+    async def add_key(self, key: Key, *, by: str = OPERATOR, most: int = 0) -> bool:
+        return await self._write(keys.add, key, by, most)
 
     async def replace_key(
-        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR
+        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR, most: int = 0
     ) -> bool:
-        return await self._write(keys.replace, key_id, successor, expires_at, by)
+        return await self._write(keys.replace, key_id, successor, expires_at, by, most)
+
+    async def active_keys(self, tenant_id: str, *, now: int) -> int:
+        return await self._read(keys.active, tenant_id, now)
 
     async def use_keys(self, key_ids: Collection[str], *, now: int) -> None:
         await self._write(keys.use, key_ids, now)

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from contract.vocabulary import STATUSES
 
 # The newest revision in migrations/; a test proves it.
-HEAD = "0002"
+HEAD = "0003"
 
 metadata = MetaData()
 _Name = Text().with_variant(Text(collation="C"), "postgresql")
@@ -141,6 +141,7 @@ keys = Table(
     "keys",
     metadata,
     Column("id", _Name, nullable=False),
+    # Empty once its tenant is removed: the id stays, revoked, for collectors that still know it.
     Column("tenant_id", _Name, nullable=False),
     Column("name", Text),
     Column("digest", Text, nullable=False),
@@ -152,6 +153,8 @@ keys = Table(
     Column("expires_at", BigInteger),
     # To the minute or so: never written for one beat.
     Column("last_used_at", BigInteger),
+    # Which key replaced this one: none is replaced twice.
+    Column("successor_id", _Name),
     PrimaryKeyConstraint("id", name="keys_pkey"),
 )
 Index("keys_of_tenant", keys.c.tenant_id)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from sqlalchemy import Connection, Table, delete, func, select, update
 
 from collector.store import audit, keys
+from collector.store.protocol import OPERATOR
 from collector.store.schema import audit as audit_table
 from collector.store.schema import event_counters, events, spells, workers
 from collector.store.schema import keys as key_table
 from collector.values import Act, Tenant
 
-_ALL: dict[str, Table] = {
+_DELETED: dict[str, Table] = {
     "workers": workers,
-    "keys": key_table,
     "events": events,
     "spells": spells,
     "audit": audit_table,
 }
+# Keys come last, for their lock: every other change of a key waits for it.
+_ALL = {**_DELETED, "keys": key_table}
 
 
 def every(conn: Connection) -> list[Tenant]:
@@ -24,7 +26,7 @@ def every(conn: Connection) -> list[Tenant]:
     w, k = workers.c, key_table.c
     seen = select(w.tenant_id, func.count(), func.max(w.last_seen)).group_by(w.tenant_id)
     active = func.count().filter(k.revoked_at.is_(None))
-    held = select(k.tenant_id, active).group_by(k.tenant_id)
+    held = select(k.tenant_id, active).where(k.tenant_id != keys.NOBODY).group_by(k.tenant_id)
     fleets = {name: (count, newest) for name, count, newest in conn.execute(seen)}
     keyrings: dict[str, int] = {name: count for name, count in conn.execute(held)}  # noqa: C416
     return [
@@ -45,18 +47,18 @@ def holdings(conn: Connection, tenant_id: str) -> dict[str, int]:
 
 def lock_out(conn: Connection, tenant_id: str, now: int) -> int:
     """Revoke all its keys; the collectors let go of them within two seconds."""
-    revision = keys.next_revision(conn)
-    c = key_table.c
-    revoked = update(key_table).where(c.tenant_id == tenant_id, c.revoked_at.is_(None))
-    return conn.execute(revoked.values(revoked_at=now, revision=revision)).rowcount
+    return keys.revoke_all(conn, tenant_id, now, OPERATOR)
 
 
 def remove(conn: Connection, tenant_id: str, now: int, act: Act) -> dict[str, int]:
     """Everything of the tenant; what is left is that it was removed."""
     gone = {
         name: conn.execute(delete(table).where(table.c.tenant_id == tenant_id)).rowcount
-        for name, table in _ALL.items()
+        for name, table in _DELETED.items()
     }
-    conn.execute(delete(event_counters).where(event_counters.c.tenant_id == tenant_id))
+    # Past a number that no line has, so that no cursor from before goes on in a new log.
+    numbered = update(event_counters).where(event_counters.c.tenant_id == tenant_id)
+    conn.execute(numbered.values(n=event_counters.c.n + 1))
+    gone["keys"] = keys.bury(conn, tenant_id, now)
     audit.write(conn, tenant_id, now, act, **gone)
     return gone

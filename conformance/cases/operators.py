@@ -121,6 +121,44 @@ async def a_revoked_key_is_not_rotated(t: Trial) -> None:
 
 
 @case(rule="R33", level="extended", needs="keys")
+async def of_ten_rotations_at_once_one_is_done(t: Trial) -> None:
+    made = await _make(t.a, scopes=["read"])
+
+    answers = await asyncio.gather(*(_rotate(t.a, made["id"]) for _ in range(10)))
+
+    done = [answer for answer in answers if answer.status == 201]
+    expect.equal(len(done), 1, "rotations done")
+    for answer in answers:
+        if answer not in done:
+            answer.refused(409, "not_active")
+    (await _rotate(t.a, made["id"])).refused(409, "not_active")
+    again = (await _rotate(t.a, done[0].json["id"])).was(201).json
+    for key_id in (made["id"], done[0].json["id"], again["id"]):
+        await _revoke(t.a, key_id)
+
+
+@case(rule="R33", level="extended", needs=("keys", "events"))
+async def a_stream_ends_with_a_rotation_that_leaves_its_key_no_time(t: Trial) -> None:
+    made = await _make(t.a, scopes=["read"])
+    async with t.caller(made["key"]).stream() as stream:
+        await stream.snapshot()
+        new = (await _rotate(t.a, made["id"], overlap_seconds=0)).was(201).json
+
+        await stream.ended(2 * ENDED_WITHIN)
+    await _revoke(t.a, new["id"])
+
+
+@case(rule="R33", level="extended", needs="keys")
+async def a_successor_lasts_as_long_as_its_key_was_made_to(t: Trial) -> None:
+    for asked, lasts in (({}, 86400), ({"expires_in_seconds": 60}, 60)):
+        made = await _make(t.a, scopes=["read"], expires_in_seconds=86400)
+        new = (await _rotate(t.a, made["id"], **asked)).was(201).json
+        expect.equal(round(new["expires_at"] - new["created_at"]), lasts, "seconds that it lasts")
+        for key in (made, new):
+            await _revoke(t.a, key["id"])
+
+
+@case(rule="R33", level="extended", needs="keys")
 async def anothers_key_is_as_unknown_as_one_that_is_not_there(t: Trial) -> None:
     theirs = await _make(t.b, scopes=["read"])
     for key_id in (theirs["id"], "AAAAAAA2"):
@@ -194,6 +232,22 @@ async def a_key_past_the_quota_is_told_to_come_back(t: Trial) -> None:
 
     expect.true(int(refused.headers.get("retry-after", "0")) > 0, "Retry-After", refused.headers)
     (await admin.get("/v1/keys")).was(200)
+
+
+@case(rule="R35", level="extended", needs="minting")
+async def keys_asked_for_at_once_do_not_pass_the_quota(t: Trial) -> None:
+    admin = t.caller(await t.control.mint(t.name("t"), "admin"))
+    asked = {"scopes": ["admin"]}
+    answers = await asyncio.gather(*(admin.send("POST", "/v1/keys", json=asked) for _ in range(40)))
+    made = sum(answer.status == 201 for answer in answers)
+    (await admin.send("POST", "/v1/keys", json=asked)).refused(429, "quota_exceeded")
+
+    one_by_one = t.caller(await t.control.mint(t.name("t"), "admin"))
+    allowed = 0
+    while allowed < 40 and (await one_by_one.send("POST", "/v1/keys", json=asked)).status == 201:
+        allowed += 1
+
+    expect.equal(made, allowed, "keys made at once")
 
 
 @case(rule="R27", level="extended", needs="removal")

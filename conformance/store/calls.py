@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from collector.errors import StoreError
+from collector.errors import CollectorError
 from collector.store.protocol import Store
 from collector.values import Beat
 
@@ -106,7 +106,7 @@ class Call:
         """What the store answers; an error of its own is an answer too."""
         try:
             return await getattr(store, self.method)(*self.args, **self.kwargs)
-        except StoreError as error:
+        except CollectorError as error:
             return type(error)
 
 

@@ -341,8 +341,9 @@ class Model(Operators):
         held = await self.holdings(tenant_id)
         self.rows = {p: row for p, row in self.rows.items() if p[0] != tenant_id}
         self.ended = {p: spells for p, spells in self.ended.items() if p[0] != tenant_id}
-        self.known_keys = {i: k for i, k in self.known_keys.items() if k.tenant_id != tenant_id}
-        self.logs.pop(tenant_id, None)
+        await self._bury_keys(tenant_id)
+        if tenant_id in self.logs:
+            self.logs[tenant_id] = Log(head=self.logs[tenant_id].head + 1)
         self.acts.pop(tenant_id, None)
         self._audit(tenant_id, now, Act("tenant.removed", tenant_id), **held)
         return held

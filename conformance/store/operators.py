@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from collector.errors import NotActive, QuotaExceeded, Unauthenticated
 from collector.values import Act, Audited, Key, KeyChanges
 
 OPERATOR = "operator"
@@ -16,31 +17,43 @@ class Operators:
 
     def __init__(self) -> None:
         self.known_keys: dict[str, Key] = {}
+        # Ids of keys that went with their tenants.
+        self.buried_keys: set[str] = set()
         # The ids of changed keys in the order of the changes: the revision is how many there were.
         self.changed_keys: list[str] = []
         self.acts: dict[str, list[Audited]] = {}
         self._act_id = 0
 
-    async def add_key(self, key: Key, *, by: str = OPERATOR) -> bool:
-        if key.id in self.known_keys:
+    async def add_key(self, key: Key, *, by: str = OPERATOR, most: int = 0) -> bool:
+        self._check_actor(by, key.created_at)
+        if self._is_taken(key.id):
             return False
+        await self._check_quota(key, most)
         self._set_key(key)
         self._audit(key.tenant_id, key.created_at, Act("key.created", key.id, by, _facts(key)))
         return True
 
     async def replace_key(
-        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR
+        self, key_id: str, successor: Key, *, expires_at: int, by: str = OPERATOR, most: int = 0
     ) -> bool:
-        if successor.id in self.known_keys:
+        now = successor.created_at
+        self._check_actor(by, now)
+        if self._is_taken(successor.id):
             return False
+        key = self.known_keys.get(key_id)
+        if key is None or key.tenant_id != successor.tenant_id or not _is_replaceable(key, now):
+            raise NotActive("revoked, expired, rotated already or not there")
+        ends_at = expires_at if key.expires_at is None else min(key.expires_at, expires_at)
+        await self._check_quota(successor, most, besides=key_id if ends_at <= now else None)
         self._set_key(successor)
-        key = self.known_keys[key_id]
-        if key.expires_at is None or key.expires_at > expires_at:
-            self._set_key(replace(key, expires_at=expires_at))
+        self._set_key(replace(key, expires_at=ends_at, successor_id=successor.id))
         detail = {**_facts(successor), "successor": successor.id, "expires_at": expires_at / SECOND}
         act = Act("key.rotated", key_id, by, detail)
         self._audit(successor.tenant_id, successor.created_at, act)
         return True
+
+    async def active_keys(self, tenant_id: str, *, now: int) -> int:
+        return sum(key.is_active(now) for key in await self.keys(tenant_id))
 
     async def use_keys(self, key_ids: Collection[str], *, now: int) -> None:
         for key_id in key_ids:
@@ -64,8 +77,10 @@ class Operators:
 
     async def key_changes(self, *, since: int) -> KeyChanges:
         changed = frozenset(self.changed_keys[since:])
-        revoked = frozenset(k for k in changed if self.known_keys[k].revoked_at is not None)
-        return KeyChanges(len(self.changed_keys), changed, revoked)
+        live = {k.id for k in self.known_keys.values() if k.revoked_at is None}
+        own = [self.known_keys[key_id] for key_id in changed & live]
+        ends = {k.id: k.expires_at for k in own if k.successor_id and k.expires_at is not None}
+        return KeyChanges(len(self.changed_keys), changed, changed - live, ends)
 
     async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
         newest_first = reversed(self.acts.get(tenant_id, []))
@@ -73,9 +88,28 @@ class Operators:
 
     async def lock_out(self, tenant_id: str, *, now: int) -> int:
         open_ones = [k for k in await self.keys(tenant_id) if k.revoked_at is None]
-        for key in open_ones:
-            self._set_key(replace(key, revoked_at=now))
+        for key in sorted(open_ones, key=lambda key: key.id):
+            await self.revoke_key(key.id, now=now)
         return len(open_ones)
+
+    async def _bury_keys(self, tenant_id: str) -> None:
+        for key in await self.keys(tenant_id):
+            del self.known_keys[key.id]
+            self.buried_keys.add(key.id)
+            self.changed_keys.append(key.id)
+
+    def _is_taken(self, key_id: str) -> bool:
+        return key_id in self.known_keys or key_id in self.buried_keys
+
+    def _check_actor(self, by: str, now: int) -> None:
+        if by != OPERATOR and not (by in self.known_keys and self.known_keys[by].is_active(now)):
+            raise Unauthenticated("revoked, expired or not there")
+
+    async def _check_quota(self, key: Key, most: int, besides: str | None = None) -> None:
+        now = key.created_at
+        held = [k.id for k in await self.keys(key.tenant_id) if k.is_active(now)]
+        if most and len(set(held) - {besides}) >= most:
+            raise QuotaExceeded.of_keys(most)
 
     def _set_key(self, key: Key) -> None:
         self.known_keys[key.id] = key
@@ -87,6 +121,10 @@ class Operators:
         self.acts.setdefault(tenant_id, []).append(
             Audited(self._act_id, at, act.actor, act.action, act.subject, dict(told))
         )
+
+
+def _is_replaceable(key: Key, now: int) -> bool:
+    return key.is_active(now) and key.successor_id is None
 
 
 def _facts(key: Key) -> dict[str, object]:
