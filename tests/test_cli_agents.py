@@ -24,10 +24,10 @@ class Asked:
         self._env = {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": serving.key}
         self._serving = serving
 
-    def beat(self, agent_id: str, status: str) -> None:
+    def beat(self, agent_id: str, status: str, **fields: str) -> None:
         headers = {"Authorization": f"Bearer {self._env['VOICEGW_API_KEY']}"}
         url = f"{self._serving.url}/v1/agents/heartbeat"
-        sent = httpx2.post(url, json=body(agent_id, status=status), headers=headers)
+        sent = httpx2.post(url, json=body(agent_id, status=status, **fields), headers=headers)
         assert sent.status_code == 202
 
     def run(self, *args: str) -> CompletedProcess[str]:
@@ -81,6 +81,54 @@ def test_pruning_removes_who_is_offline_for_long_and_nobody_else(asked: Asked) -
     assert "1 removed." in pruned.stdout
     roster = json.loads(asked.run("agents", "list", "--json").stdout)
     assert [worker["agent_id"] for worker in roster["workers"]] == ["alive"]
+
+
+FILTERED = [
+    ("agents", "remove", "--status", "offline", "--yes"),
+    ("agents", "remove", "--unseen-for", "0s", "--yes"),
+    ("agents", "list"),
+    ("events",),
+]
+
+
+@pytest.mark.parametrize("option", ["--name", "--project", "--region"])
+@pytest.mark.parametrize("command", FILTERED, ids=" ".join)
+def test_an_empty_filter_is_wrong_usage_and_never_means_everybody(
+    command: tuple[str, ...], option: str
+) -> None:
+    refused = run(*command, option, "", env={"VOICEGW_API_KEY": "k"})
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert option in refused.stderr
+    assert "is empty" in refused.stderr
+
+
+@pytest.mark.parametrize("for_so_long", [("prune", "--offline-for"), ("remove", "--unseen-for")])
+def test_an_empty_duration_is_wrong_usage(for_so_long: tuple[str, str]) -> None:
+    refused = run("agents", *for_so_long, "", "--yes", env={"VOICEGW_API_KEY": "k"})
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+def test_every_filter_narrows_whom_a_removal_means(asked: Asked) -> None:
+    asked.beat("mine", "offline", project="mine")
+    asked.beat("theirs", "offline", project="theirs")
+    asked.beat("alive", "idle", project="mine")
+
+    removal = ("remove", "--status", "offline", "--project", "mine", "--unseen-for", "0s")
+    removed = asked.run("agents", *removal, "--yes")
+
+    assert "1 removed." in removed.stdout
+    roster = json.loads(asked.run("agents", "list", "--json").stdout)
+    assert {worker["agent_id"] for worker in roster["workers"]} == {"theirs", "alive"}
+
+
+def test_no_time_at_all_is_a_filter_too(asked: Asked) -> None:
+    asked.beat("anybody", "idle")
+
+    previewed = asked.run("agents", "remove", "--unseen-for", "0s", "--dry-run")
+
+    assert "1 would be removed." in previewed.stdout
 
 
 def test_a_list_says_whether_nobody_is_there_or_nobody_matches(asked: Asked) -> None:
