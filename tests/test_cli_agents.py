@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
+from threading import Thread
 
 import httpx2
 import pytest
@@ -145,12 +147,56 @@ def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
     assert key.split("\n")[0] not in refused.stderr
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "ftp://h", "nonsense", "http://h:port"])
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "ftp://h", "nonsense", "http://h:port", "http://user:hunter2@h"]
+)
 def test_what_is_no_collectors_url_is_wrong_usage(url: str) -> None:
     refused = run("agents", "list", env={"VOICEGW_API_KEY": "k", "VOICEGW_COLLECTOR_URL": url})
 
     assert refused.returncode == 2
     assert "VOICEGW_COLLECTOR_URL" in refused.stderr
+    assert "hunter2" not in refused.stderr
+
+
+HOSTILE = "\x1b[2J\x9b1m\r\u202egone"
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers with what would play with a terminal."""
+
+    def do_GET(self) -> None:
+        is_log = self.path.startswith("/v1/events")
+        worker = {"agent_id": HOSTILE, "status": HOSTILE}
+        event = {"at": 0, "type": HOSTILE, "reason": HOSTILE, "worker": worker}
+        told = {"events": [event], "cursor": "c"} if is_log else {"detail": HOSTILE + "\nnext"}
+        self.send_response(200 if is_log else 422)
+        self.end_headers()
+        self.wfile.write(json.dumps(told).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Not to the test's own terminal."""
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Hostile) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("command", [("agents", "list"), ("agents", "show", "w"), ("events",)])
+def test_what_a_server_says_does_nothing_to_the_terminal(
+    hostile: str, command: tuple[str, ...]
+) -> None:
+    said = run(*command, env={"VOICEGW_API_KEY": "k", "VOICEGW_COLLECTOR_URL": hostile})
+
+    (line,) = (said.stdout + said.stderr).splitlines()
+    assert "[2J" in line
+    assert "gone" in line
+    assert not any(each in line for each in "\x1b\x9b\r\u202e")
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def show(agent_id: str, as_json: bool) -> None:
         click.echo(json.dumps(worker, ensure_ascii=False))
         return
     for name, value in worker.items():
-        click.echo(f"{name:<20}{_told(worker, name, value)}".rstrip())
+        click.echo(f"{printable(name):<20}{_told(worker, name, value)}".rstrip())
 
 
 @agents.command(

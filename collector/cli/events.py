@@ -65,7 +65,7 @@ def _line(event: dict[str, Any]) -> str:
     if event["type"] == "snapshot":
         return click.style(f"{when}  (some lines are gone; going on from here)", dim=True)
     worker = event["worker"]
-    kind = event["type"].removeprefix("worker.")
-    reason = f" ({event['reason']})" if event["reason"] else ""
-    state = click.style(worker["status"], fg=COLOURS.get(worker["status"]))
+    kind = printable(event["type"].removeprefix("worker."))
+    reason = printable(f" ({event['reason']})") if event["reason"] else ""
+    state = click.style(printable(worker["status"]), fg=COLOURS.get(worker["status"]))
     return f"{when}  {kind:<8}  {printable(worker['agent_id'])}  {state}{reason}"
