@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,8 +56,8 @@ Examples:
 def list_agents(as_json: bool, watch: bool, **wanted: str | tuple[str, ...] | None) -> None:
     """List the tenant's workers, newest beat first."""
     query = given(wanted)
-    _show_roster(query, as_json)
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt) if watch else nullcontext():
+        _show_roster(query, as_json)
         while watch:
             time.sleep(WATCH_SECONDS)
             _show_roster(query, as_json, ask=client.insist, anew=not as_json)
