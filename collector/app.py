@@ -137,13 +137,14 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         parts.feed.follow(),
         parts.quotas.follow(),
         parts.metrics.follow(),
-        every(logs.FLOOD_SECONDS, _sum_up_floods, "refusals were not summed up"),
+        every(logs.FLOOD_SECONDS, _sum_up_floods, "floods were not summed up"),
         stay_anchored(parts.store.time, parts.clock),
     ):
         yield
         parts.feed.stop()
     await parts.intake.close()
     await parts.keyring.close()
+    logs.flood.sum_up()
 
 
 async def _sum_up_floods() -> None:

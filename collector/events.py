@@ -11,9 +11,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
+from collector.batches import Batch, Filter, Line, Lines, Snapshot, Vitals
 from collector.clock import Clock, every
 from collector.errors import Overloaded, TooManySubscribers, Unauthenticated
 from collector.store.protocol import Store
@@ -25,9 +24,7 @@ from collector.values import (
     Position,
     Principal,
     RosterQuery,
-    Worker,
 )
-from collector.workers import project_line, seconds
 
 RING = 2048
 PAGE = 500
@@ -35,95 +32,6 @@ POLL_SECONDS = 1.0
 GATHER_SECONDS = 0.25
 VITALS_EVERY = 5 * SECOND
 VITALS_OVERLAP = 2 * SECOND
-
-
-class Line:
-    """One line of the log as the wire has it; what is made of it is made once."""
-
-    def __init__(self, event: Event, epoch: str) -> None:
-        self.n = event.n
-        self.type = f"worker.{event.type}"
-        self.cursor = f"{epoch}.{event.n}"
-        self._event = event
-
-    @cached_property
-    def worker(self) -> dict[str, Any]:
-        return project_line(self._event)
-
-    @cached_property
-    def body(self) -> dict[str, Any]:
-        return {
-            "type": self.type,
-            "cursor": self.cursor,
-            "at": seconds(self._event.at),
-            "reason": self._event.reason,
-            "worker": self.worker,
-        }
-
-    @cached_property
-    def encoded(self) -> dict[object, bytes]:
-        """What a door made of this line, by the door's own key; shared by all its followers."""
-        return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The whole roster at a cursor: where a follower begins, or begins again."""
-
-    cursor: str
-    at: int
-    workers: list[Worker]
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """What came since the follower's last batch, in order."""
-
-    lines: list[Line]
-    cursor: str
-
-
-@dataclass(frozen=True, slots=True)
-class Vitals:
-    """Who beat lately, with what figures; no part of the log."""
-
-    at: int
-    workers: list[Worker]
-    encoded: dict[object, bytes]
-
-
-Batch = Snapshot | Lines | Vitals
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which workers a follower wants to hear of."""
-
-    agent_name: str | None = None
-    project: str | None = None
-    region: str | None = None
-
-    def matches(self, worker: dict[str, Any]) -> bool:
-        wanted = (
-            ("agent_name", self.agent_name),
-            ("project", self.project),
-            ("region", self.region),
-        )
-        return all(value is None or worker[name] == value for name, value in wanted)
-
-    def of(self, vitals: Vitals) -> Vitals:
-        """Those of the workers it matches; shared by all who want everybody's."""
-        if self.is_open:
-            return vitals
-        matching = [worker for worker in vitals.workers if self.matches(worker._asdict())]
-        return Vitals(vitals.at, matching, {})
-
-    @property
-    def is_open(self) -> bool:
-        return self == Filter()
-
-    def query(self) -> RosterQuery:
-        return RosterQuery(agent_name=self.agent_name, project=self.project, region=self.region)
 
 
 class Feed:

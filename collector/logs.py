@@ -7,9 +7,9 @@ import logging
 import re
 import sys
 import time
-from collections import Counter
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from contract.vocabulary import KEY_PREFIX
 
@@ -18,9 +18,12 @@ request_id: ContextVar[str] = ContextVar("request_id", default="-")
 caller: ContextVar[tuple[str, str] | None] = ContextVar("caller", default=None)
 
 REQUESTS = "collector.request"
-# Of one kind of refusal so many are told each in this time; the others are counted.
+# Of lines of one kind so many are told each in this time; the others are counted.
 FLOOD_SECONDS = 10.0
 TOLD_EACH = 10
+
+Place = tuple[str, int]
+Kind = int | tuple[str, int, Place | None]
 
 # Anything that begins like a key, so that a mistyped one is hidden too.
 _KEY = re.compile(rf"{KEY_PREFIX}[A-Za-z0-9]+")
@@ -60,35 +63,72 @@ class JsonFormatter(logging.Formatter):
         return _KEY.sub(f"{KEY_PREFIX}…", json.dumps(line, ensure_ascii=False))
 
 
+class Counted(NamedTuple):
+    """Lines of one kind: how many, how grave, and the newest that was not told."""
+
+    lines: int
+    level: int
+    newest: str
+
+
 class Flood(logging.Filter):
-    """Lets the first few refusals of a kind through, and counts the rest."""
+    """Lets the first few lines of a kind through, and counts the rest.
+
+    Refusals are of one kind if they have one status. Warnings and errors are of one kind if they
+    were logged at one place, and failed at one: so a second defect is seen beside a first one, and
+    there are never more kinds than places in the code.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: Counter[int] = Counter()
+        self._seen: dict[Kind, Counted] = {}
         self._since = time.monotonic()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        status = getattr(record, "status", 0)
-        if not 400 <= status < 500:
+        kind = _kind(record)
+        if kind is None:
             return True
         if time.monotonic() - self._since > FLOOD_SECONDS:
             self.sum_up()
-        self._seen[status] += 1
-        return self._seen[status] <= TOLD_EACH
+        counted = self._seen.setdefault(kind, Counted(0, record.levelno, ""))
+        message = "" if counted.lines < TOLD_EACH else record.getMessage()
+        self._seen[kind] = Counted(counted.lines + 1, record.levelno, message)
+        return counted.lines < TOLD_EACH
 
     def sum_up(self) -> None:
         """Say how many were not told, and begin anew."""
-        seen, self._seen = self._seen, Counter()
+        seen, self._seen = self._seen, {}
         since, self._since = self._since, time.monotonic()
-        for status, count in sorted(seen.items()):
-            if count > TOLD_EACH:
-                logging.getLogger(REQUESTS).info(
-                    "%d more requests were answered %d in the last %.0f s",
-                    count - TOLD_EACH,
-                    status,
-                    self._since - since,
-                )
+        for kind, counted in seen.items():
+            if counted.lines > TOLD_EACH:
+                # Outside of any request: the one whose line came now is not who is meant.
+                Context().run(_tell_rest, kind, counted, self._since - since)
+
+
+def _tell_rest(kind: Kind, counted: Counted, seconds: float) -> None:
+    rest = counted.lines - TOLD_EACH
+    if isinstance(kind, int):
+        line = f"{rest} more requests were answered {kind} in the last {seconds:.0f} s"
+    else:
+        line = f"{rest} more like this in the last {seconds:.0f} s: {counted.newest}"
+    logging.getLogger(REQUESTS).log(counted.level, "%s", line, extra={"sums_up": True})
+
+
+def _kind(record: logging.LogRecord) -> Kind | None:
+    """What floods are made of; None is always told."""
+    status: int = getattr(record, "status", 0)
+    if status:
+        return status if status >= 400 else None
+    if record.levelno < logging.WARNING or hasattr(record, "sums_up"):
+        return None
+    return record.pathname, record.lineno, _failed_at(record)
+
+
+def _failed_at(record: logging.LogRecord) -> Place | None:
+    place = record.exc_info[2] if record.exc_info else None
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place and (place.tb_frame.f_code.co_filename, place.tb_lineno)
 
 
 flood = Flood()

@@ -124,8 +124,18 @@ async def launched(kind: str, tree: Path = ROOT) -> AsyncIterator[Target]:
     """A collector over a new store of this kind, gone with the block; its code is the tree's."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name, _postgres(kind) as server:
         url = server.url() if server else f"sqlite:///{Path(name) / 'collector.db'}"
-        collector = Launched(url, tree, Path(name) / "log")
-        await collector.start()
+        async with launched_on(url, kind, tree=tree) as target:
+            yield target
+
+
+@asynccontextmanager
+async def launched_on(
+    store_url: str, kind: str, *, tree: Path = ROOT, now: int = START
+) -> AsyncIterator[Target]:
+    """A collector over that store, whatever is in it; its time begins at `now`."""
+    with tempfile.TemporaryDirectory(prefix="conformance-") as name:
+        collector = Launched(store_url, tree, Path(name) / "log")
+        await collector.start(now)
         try:
             yield Target(
                 name=kind,

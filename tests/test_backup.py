@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import json
+import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -19,15 +20,19 @@ from typing import Any
 import httpx2
 import pytest
 
+from collector.clock import SystemClock
 from collector.errors import StoreTaken
 from collector.store import backup, migrations
 from collector.store.schema import HEAD
 from collector.store.selfhosted import _engine
-from tests.factories import body
+from conformance.case import all_cases
+from conformance.launcher import launched_on
+from conformance.runner import Results
+from conformance.runner import run as conform
+from tests.factories import at, body
 from tests.processes import Serving, create_key, run, wait_until
 from tests.terminal import run_on_terminal
 
-ROOT = Path(__file__).parents[1]
 HEARTBEAT = "/v1/agents/heartbeat"
 EVERYTHING = "ingest,read,admin"
 THREADS = 6
@@ -121,12 +126,9 @@ def roster_of_log(lines: list[tuple[Any, ...]]) -> dict[tuple[str, str], tuple[A
     return there
 
 
-def test_a_backup_under_load_is_the_roster_and_the_log_at_its_cursor(
-    store: Embedded, tmp_path: Path
-) -> None:
-    keys = [create_key(store.url, f"tenant-{each}", EVERYTHING)["key"] for each in "ab"]
-    file = tmp_path / "copy"
-    with Serving(store.url, tmp_path) as serving:
+def back_up_under_load(store: Embedded, keys: list[str], file: Path) -> dict[str, Any]:
+    """What the command says of its copy; beats were taken before, meanwhile and after."""
+    with Serving(store.url, file.parent) as serving:
         with load(serving, keys) as taken:
             wait_until(lambda: min(taken) > 30)
             backed_up = store.run("backup", str(file), "--json")
@@ -134,8 +136,29 @@ def test_a_backup_under_load_is_the_roster_and_the_log_at_its_cursor(
             wait_until(lambda: sum(taken) > done + 60)
         serving.stop()
     assert backed_up.returncode == 0, backed_up.stderr
-    told = json.loads(backed_up.stdout)
-    copied, upto = Embedded(file), heads(told)
+    told: dict[str, Any] = json.loads(backed_up.stdout)
+    return told
+
+
+@pytest.fixture
+def keys(store: Embedded) -> list[str]:
+    """Of the tenants that the conformance suite, too, calls so."""
+    return [create_key(store.url, f"tenant-{each}", EVERYTHING)["key"] for each in "ab"]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Embedded:
+    """A place without a store."""
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    return Embedded(place / "collector.db")
+
+
+def test_a_backup_under_load_is_the_roster_and_the_log_at_its_cursor(
+    store: Embedded, keys: list[str], tmp_path: Path
+) -> None:
+    told = back_up_under_load(store, keys, tmp_path / "copy")
+    copied, upto = Embedded(tmp_path / "copy"), heads(told)
 
     written = log(store, upto)
     assert log(copied, upto) == copied.rows("SELECT * FROM events ORDER BY tenant_id, n") == written
@@ -145,35 +168,50 @@ def test_a_backup_under_load_is_the_roster_and_the_log_at_its_cursor(
     # It was under way: the served log went on from there.
     assert len(store.rows("SELECT 1 FROM events")) > len(written) > 100
 
-    again = Embedded(tmp_path / "elsewhere" / "collector.db")
-    again.path.parent.mkdir()
-    restored = again.run("restore", str(file), "--yes", "--json")
-    assert restored.returncode == 0, restored.stderr
-    assert log(again, upto) == written
-    _is_served_like_any_other(again, keys, told, tmp_path)
 
-
-def _is_served_like_any_other(
-    store: Embedded, keys: list[str], told: dict[str, Any], tmp_path: Path
+def test_a_restored_backup_is_served_with_all_that_it_holds(
+    store: Embedded, keys: list[str], elsewhere: Embedded, tmp_path: Path
 ) -> None:
-    with Serving(store.url, tmp_path) as serving:
-        with client(serving, keys[0]) as http:
-            roster = http.get("/v1/agents").json()["workers"]
-            polled = http.get("/v1/events", params={"after": told["tenants"][0]["cursor"]}).json()
-        ran = subprocess.run(
-            [
-                *(sys.executable, "-m", "conformance", "--target", serving.url),
-                *("--key", keys[0], "--other-key", keys[1]),
-                *("--rule", "R1", "--rule", "R2", "--rule", "R31"),
-            ],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-        )
+    told = back_up_under_load(store, keys, tmp_path / "copy")
 
+    restored = elsewhere.run("restore", str(tmp_path / "copy"), "--yes")
+
+    assert restored.returncode == 0, restored.stderr
+    assert log(elsewhere, heads(told)) == log(store, heads(told))
+    with Serving(elsewhere.url, tmp_path) as serving, client(serving, keys[0]) as http:
+        roster = http.get("/v1/agents").json()["workers"]
+        polled = http.get("/v1/events", params={"after": told["tenants"][0]["cursor"]}).json()
     assert len(roster) == told["tenants"][0]["workers"]
     assert polled["events"][0]["type"] == "snapshot"
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_collector_on_a_restored_backup_keeps_the_whole_contract(
+    store: Embedded,
+    keys: list[str],
+    elsewhere: Embedded,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    back_up_under_load(store, keys, tmp_path / "copy")
+    elsewhere.run("restore", str(tmp_path / "copy"), "--yes")
+
+    # Some cases have a real deadline: two suites at once would be in each other's way.
+    with (tmp_path_factory.getbasetemp().parent / "conformance.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        judged = asyncio.run(_judge(elsewhere))
+
+    assert [each for each in judged.outcomes if each.result == "failed"] == []
+    assert judged.is_clean
+    # Only what needs a key that no collector of ours can have is left out.
+    skipped = {each.seen for each in judged.outcomes if each.result == "skipped"}
+    assert skipped <= {"no tenantless key was given: --tenantless-key"}
+
+
+async def _judge(store: Embedded) -> Results:
+    """All rules, by a clock that the suite moves on from now: tenants and log are the backup's."""
+    now = SystemClock().now()
+    async with launched_on(store.url, "selfhosted", now=now) as target:
+        return await conform(target, all_cases())
 
 
 def test_a_copy_is_of_the_moment_it_began_whatever_is_written_meanwhile(
@@ -225,6 +263,23 @@ def test_a_store_is_not_backed_up_onto_itself(store: Embedded) -> None:
     assert "the store itself" in refused.stderr
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal", ".lock"])
+@pytest.mark.parametrize("by_link", [False, True])
+def test_a_backup_never_takes_a_name_that_the_store_needs(
+    store: Embedded, tmp_path: Path, suffix: str, by_link: bool
+) -> None:
+    part = store.path.with_name(store.path.name + suffix)
+    if by_link:
+        (tmp_path / "linked").symlink_to(store.path.parent)
+        part = tmp_path / "linked" / part.name
+
+    refused = store.run("backup", "--force", str(part))
+
+    assert refused.returncode == 2
+    assert "a part of it" in refused.stderr
+    assert not part.exists()
+
+
 def test_a_directory_that_is_not_there_is_named(store: Embedded, tmp_path: Path) -> None:
     refused = store.run("backup", str(tmp_path / "nowhere" / "copy"))
 
@@ -254,6 +309,97 @@ def test_a_restore_brings_back_what_was_and_keeps_what_is(store: Embedded, tmp_p
     assert f"kept as {kept}" in restored.stdout
     assert Embedded(kept).workers() == {"before", "after"}
     assert {each.stat().st_mode & 0o777 for each in (store.path, kept)} == {0o600}
+
+
+@pytest.fixture
+def linked(store: Embedded, tmp_path: Path) -> Embedded:
+    """The same store by a link in another directory."""
+    place = tmp_path / "links"
+    place.mkdir()
+    (place / "link.db").symlink_to(store.path)
+    return Embedded(place / "link.db")
+
+
+def test_a_store_behind_a_link_is_restored_where_it_is(
+    store: Embedded, linked: Embedded, tmp_path: Path
+) -> None:
+    key, file = create_key(linked.url)["key"], tmp_path / "copy"
+    linked.beat("before", key=key)
+    linked.run("backup", str(file))
+    linked.beat("after", key=key)
+
+    restored = linked.run("restore", str(file), "--yes")
+
+    assert restored.returncode == 0, restored.stderr
+    assert linked.path.is_symlink()
+    assert store.workers() == linked.workers() == {"before"}
+    assert Embedded(store.kept()).workers() == {"before", "after"}
+    assert [each.name for each in linked.path.parent.iterdir()] == ["link.db"]
+
+
+def test_a_store_has_one_lock_by_whatever_name_it_is_served(
+    store: Embedded, linked: Embedded, tmp_path: Path
+) -> None:
+    file = tmp_path / "copy"
+    store.run("backup", str(file))
+
+    with Serving(linked.url, tmp_path):
+        refused = [each.run("restore", str(file), "--yes") for each in (store, linked)]
+        second = store.run("serve", "--port", "0")
+
+    assert [each.returncode for each in (*refused, second)] == [4, 4, 4]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("missing", ["neither", "lock", "store", "both"])
+def test_what_root_restores_is_the_collectors_own(
+    store: Embedded, tmp_path: Path, missing: str
+) -> None:
+    file, lock = tmp_path / "copy", store.path.with_name("collector.db.lock")
+    store.run("backup", str(file))
+    lock.touch()
+    for each in (store.path.parent, store.path, lock):
+        os.chown(each, 4242, 4343)
+    if missing in ("lock", "both"):
+        lock.unlink()
+    if missing in ("store", "both"):
+        store.path.unlink()
+
+    restored = store.run("restore", str(file), "--yes")
+
+    assert restored.returncode == 0, restored.stderr
+    owners = {(each.stat().st_uid, each.stat().st_gid) for each in store.path.parent.iterdir()}
+    assert owners == {(4242, 4343)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_lock_that_root_made_for_nothing_is_the_collectors_own(
+    store: Embedded, tmp_path: Path
+) -> None:
+    file, lock = tmp_path / "copy", store.path.with_name("collector.db.lock")
+    store.run("backup", str(file))
+    for each in (store.path.parent, store.path):
+        os.chown(each, 4242, 4343)
+
+    unasked = store.run("restore", str(file))
+
+    assert unasked.returncode == 1
+    assert (lock.stat().st_uid, lock.stat().st_gid) == (4242, 4343)
+
+
+def test_every_tenants_audit_says_that_it_was_restored(store: Embedded, tmp_path: Path) -> None:
+    for tenant in ("acme", "blue"):
+        create_key(store.url, tenant)
+    copied = json.loads(store.run("backup", str(tmp_path / "copy"), "--json").stdout)
+
+    restored = json.loads(store.run("restore", str(tmp_path / "copy"), "--yes", "--json").stdout)
+
+    for tenant, held in zip(("acme", "blue"), copied["tenants"], strict=True):
+        told = json.loads(store.run("audit", "--tenant", tenant, "--json").stdout)
+        assert [act["action"] for act in told] == ["store.restored", "key.created"]
+        assert (told[0]["actor"], told[0]["subject"]) == ("operator", restored["epoch"])
+        assert told[0]["detail"] == {"cursor": held["cursor"]}
+        assert told[0]["at"] >= told[1]["at"]
 
 
 def test_every_restore_has_an_epoch_of_its_own(store: Embedded, tmp_path: Path) -> None:
@@ -366,7 +512,7 @@ def test_a_collector_that_starts_before_the_restore_does_wins(
     store.run("backup", str(file))
 
     with Serving(store.url, tmp_path), pytest.raises(StoreTaken):
-        backup.restore(file, store.path, keep=None, tell=lambda *_: None)
+        backup.restore(file, store.path, keep=None, now=at(0), tell=lambda *_: None)
 
     assert store.rows("SELECT count(*) FROM log_epoch") == [(1,)]
 
@@ -433,20 +579,53 @@ def test_a_file_that_is_no_whole_backup_of_ours_is_refused(
     assert store.rows("SELECT epoch FROM log_epoch") == before
 
 
-def test_an_older_backup_is_brought_to_this_versions_schema(
-    store: Embedded, tmp_path: Path
-) -> None:
-    file = tmp_path / "old"
+def older(store: Embedded, file: Path, revision: str) -> Embedded:
+    """What this store has, as a collector of that revision would have backed it up."""
     engine = _engine(file, begin="BEGIN", pool_size=1)
     with engine.begin() as conn:
-        migrations.upgrade(conn, "0001")
+        migrations.upgrade(conn, revision)
     engine.dispose()
+    with closing(sqlite3.connect(file, isolation_level=None)) as conn:
+        conn.execute("ATTACH ? AS newer", (str(store.path),))
+        tables = conn.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            if table == "alembic_version":
+                continue
+            columns = ", ".join(
+                name for _, name, *_ in conn.execute(f"PRAGMA main.table_info({table})")
+            )
+            conn.execute(f"DELETE FROM main.{table}")
+            conn.execute(f"INSERT INTO main.{table} SELECT {columns} FROM newer.{table}")
+        conn.execute("PRAGMA journal_mode = DELETE")
+    return Embedded(file)
 
-    restored = store.run("restore", str(file), "--yes", "--json")
+
+REVISIONS = [each.name[:4] for each in migrations.directory().glob("versions/[0-9]*.py")]
+OLDER = sorted(revision for revision in REVISIONS if revision < HEAD)
+
+
+@pytest.mark.parametrize("revision", OLDER)
+def test_an_older_backup_is_brought_to_this_versions_schema_with_all_that_it_holds(
+    store: Embedded, tmp_path: Path, revision: str
+) -> None:
+    key = create_key(store.url, scopes=EVERYTHING)
+    store.beat("before", key=key["key"])
+    old = older(store, tmp_path / "old", revision)
+    assert old.rows("SELECT version_num FROM alembic_version") == [(revision,)]
+    events = old.rows("SELECT * FROM events")
+
+    restored = store.run("restore", str(old.path), "--yes", "--json")
 
     assert restored.returncode == 0, restored.stderr
     assert json.loads(restored.stdout)["revision"] == HEAD
-    assert store.run("keys", "list").returncode == 0
+    assert (store.workers(), store.rows("SELECT * FROM events")) == ({"before"}, events)
+    with Serving(store.url, tmp_path) as serving, client(serving, key["key"]) as http:
+        assert http.post(HEARTBEAT, json=body("after")).status_code == 202
+        kept = http.get("/v1/keys").json()["keys"]
+        acts = http.get("/v1/audit").json()["acts"]
+    assert [(each["id"], each["expires_at"]) for each in kept] == [(key["id"], None)]
+    assert [act["action"] for act in acts] == ["store.restored"]
+    assert old.rows("SELECT version_num FROM alembic_version") == [(revision,)]
 
 
 def test_keys_that_open_again_are_named(store: Embedded, tmp_path: Path) -> None:

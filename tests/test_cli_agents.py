@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
+from threading import Thread
 
 import httpx2
 import pytest
@@ -24,10 +26,10 @@ class Asked:
         self._env = {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": serving.key}
         self._serving = serving
 
-    def beat(self, agent_id: str, status: str) -> None:
+    def beat(self, agent_id: str, status: str, **fields: str) -> None:
         headers = {"Authorization": f"Bearer {self._env['VOICEGW_API_KEY']}"}
         url = f"{self._serving.url}/v1/agents/heartbeat"
-        sent = httpx2.post(url, json=body(agent_id, status=status), headers=headers)
+        sent = httpx2.post(url, json=body(agent_id, status=status, **fields), headers=headers)
         assert sent.status_code == 202
 
     def run(self, *args: str) -> CompletedProcess[str]:
@@ -83,6 +85,54 @@ def test_pruning_removes_who_is_offline_for_long_and_nobody_else(asked: Asked) -
     assert [worker["agent_id"] for worker in roster["workers"]] == ["alive"]
 
 
+FILTERED = [
+    ("agents", "remove", "--status", "offline", "--yes"),
+    ("agents", "remove", "--unseen-for", "0s", "--yes"),
+    ("agents", "list"),
+    ("events",),
+]
+
+
+@pytest.mark.parametrize("option", ["--name", "--project", "--region"])
+@pytest.mark.parametrize("command", FILTERED, ids=" ".join)
+def test_an_empty_filter_is_wrong_usage_and_never_means_everybody(
+    command: tuple[str, ...], option: str
+) -> None:
+    refused = run(*command, option, "", env={"VOICEGW_API_KEY": "k"})
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert option in refused.stderr
+    assert "is empty" in refused.stderr
+
+
+@pytest.mark.parametrize("for_so_long", [("prune", "--offline-for"), ("remove", "--unseen-for")])
+def test_an_empty_duration_is_wrong_usage(for_so_long: tuple[str, str]) -> None:
+    refused = run("agents", *for_so_long, "", "--yes", env={"VOICEGW_API_KEY": "k"})
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+def test_every_filter_narrows_whom_a_removal_means(asked: Asked) -> None:
+    asked.beat("mine", "offline", project="mine")
+    asked.beat("theirs", "offline", project="theirs")
+    asked.beat("alive", "idle", project="mine")
+
+    removal = ("remove", "--status", "offline", "--project", "mine", "--unseen-for", "0s")
+    removed = asked.run("agents", *removal, "--yes")
+
+    assert "1 removed." in removed.stdout
+    roster = json.loads(asked.run("agents", "list", "--json").stdout)
+    assert {worker["agent_id"] for worker in roster["workers"]} == {"theirs", "alive"}
+
+
+def test_no_time_at_all_is_a_filter_too(asked: Asked) -> None:
+    asked.beat("anybody", "idle")
+
+    previewed = asked.run("agents", "remove", "--unseen-for", "0s", "--dry-run")
+
+    assert "1 would be removed." in previewed.stdout
+
+
 def test_a_list_says_whether_nobody_is_there_or_nobody_matches(asked: Asked) -> None:
     assert asked.run("agents", "list").stdout == "No workers yet.\n"
 
@@ -97,12 +147,56 @@ def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
     assert key.split("\n")[0] not in refused.stderr
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "ftp://h", "nonsense", "http://h:port"])
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "ftp://h", "nonsense", "http://h:port", "http://user:hunter2@h"]
+)
 def test_what_is_no_collectors_url_is_wrong_usage(url: str) -> None:
     refused = run("agents", "list", env={"VOICEGW_API_KEY": "k", "VOICEGW_COLLECTOR_URL": url})
 
     assert refused.returncode == 2
     assert "VOICEGW_COLLECTOR_URL" in refused.stderr
+    assert "hunter2" not in refused.stderr
+
+
+HOSTILE = "\x1b[2J\x9b1m\r\u202egone"
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers with what would play with a terminal."""
+
+    def do_GET(self) -> None:
+        is_log = self.path.startswith("/v1/events")
+        worker = {"agent_id": HOSTILE, "status": HOSTILE}
+        event = {"at": 0, "type": HOSTILE, "reason": HOSTILE, "worker": worker}
+        told = {"events": [event], "cursor": "c"} if is_log else {"detail": HOSTILE + "\nnext"}
+        self.send_response(200 if is_log else 422)
+        self.end_headers()
+        self.wfile.write(json.dumps(told).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Not to the test's own terminal."""
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Hostile) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("command", [("agents", "list"), ("agents", "show", "w"), ("events",)])
+def test_what_a_server_says_does_nothing_to_the_terminal(
+    hostile: str, command: tuple[str, ...]
+) -> None:
+    said = run(*command, env={"VOICEGW_API_KEY": "k", "VOICEGW_COLLECTOR_URL": hostile})
+
+    (line,) = (said.stdout + said.stderr).splitlines()
+    assert "[2J" in line
+    assert "gone" in line
+    assert not any(each in line for each in "\x1b\x9b\r\u202e")
 
 
 @pytest.mark.parametrize(

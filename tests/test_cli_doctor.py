@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from collector.cli.checks import MIB, check_disk, check_store, clock_finding
+from collector.cli.checks import MIB, check_disk, check_store, clock_finding, settings_of
 from collector.settings import Settings
 from collector.values import SECOND
 from conformance.launcher import launched
@@ -116,6 +116,42 @@ def test_every_setting_has_its_source_and_none_a_secret(patient: Patient) -> Non
     assert told["VOICEGW_API_KEY"]["value"] == f"{patient.key[:11]}…"
     assert patient.key not in looked.stdout
     assert "p%40ss" not in looked.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://user:hunter2@h:5432/db?sslmode=require", "postgresql://…@h:5432/db"),
+        ("postgresql://user:hunt?er2@h/db", "postgresql://…@h/db"),
+        ("postgresql://user:hunt/er2@h/db", "postgresql://…@h/db"),
+        ("postgresql://user:hunt#er2@[::1]:5432/db", "postgresql://…@[::1]:5432/db"),
+        ("postgresql://user@h/db", "postgresql://…@h/db"),
+        ("postgresql://h/db?password=hunter2", "postgresql://h/db"),
+        ("postgresql:///db?host=/run&password=hunter2", "postgresql:///db"),
+        ("sqlite:////var/lib/a@b/collector.db", "sqlite:////var/lib/a@b/collector.db"),
+        ("http://[::1]:8080/", "http://[::1]:8080/"),
+        ("postgresql:user:hunter2@h/db", "(set)"),
+        ("user:hunter2@h/db", "(set)"),
+        ("postgresql://user:hun@er2@h/db", "(set)"),
+        ("postgresql://h:5432/db?password=hun@er2", "(set)"),
+        ("postgresql://h/db?password=hun@er2", "(set)"),
+        ("postgresql://user/x:hunter2@h/db", "postgresql://…@h/db"),
+        ("//user:hunter2@h", "(set)"),
+        ("hunter2", "(set)"),
+    ],
+)
+def test_a_url_is_shown_without_what_could_be_its_password(url: str, shown: str) -> None:
+    told = {each.name: each.value for each in settings_of({"COLLECTOR_STORE_URL": url})}
+
+    assert told["COLLECTOR_STORE_URL"] == shown
+
+
+def test_the_rest_of_a_password_is_not_taken_for_the_host(patient: Patient) -> None:
+    looked = patient.doctor(COLLECTOR_STORE_URL="postgresql://user:hun@ter2@h/db")
+
+    assert looked.returncode == 1
+    assert "in a password it is %40" in looked.stdout
+    assert "ter2" not in looked.stdout + looked.stderr
 
 
 def test_a_wrong_setting_fails_and_the_rest_is_looked_at(patient: Patient) -> None:

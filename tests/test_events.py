@@ -14,6 +14,7 @@ import pytest
 from collector import events as feed
 from collector import keys
 from collector.api import events as door
+from collector.batches import Filter, Snapshot
 from collector.errors import Unauthenticated
 from collector.values import SECOND, Beat, RosterQuery, Worker
 from contract import Worker as WireWorker
@@ -240,9 +241,9 @@ async def test_a_follower_that_falls_behind_gets_a_fresh_snapshot(
     monkeypatch.setattr(feed, "RING", 4)
     parts = fleet.app.state.parts
     principal = await parts.keyring.identify(await fleet.key())
-    subscription = await parts.feed.subscribe(principal, None, feed.Filter())
+    subscription = await parts.feed.subscribe(principal, None, Filter())
     batches = subscription.batches()
-    assert isinstance(await anext(batches), feed.Snapshot)
+    assert isinstance(await anext(batches), Snapshot)
 
     for n in range(10):
         await fleet.beat(f"w{n}")
@@ -251,7 +252,7 @@ async def test_a_follower_that_falls_behind_gets_a_fresh_snapshot(
         await asyncio.sleep(0)
 
     again = await anext(batches)
-    assert isinstance(again, feed.Snapshot)
+    assert isinstance(again, Snapshot)
     assert len(again.workers) == 10
     subscription.close()
     assert parts.feed.followers == 0
@@ -420,7 +421,7 @@ async def test_twenty_at_once_do_not_slip_past_the_bound(fleet: Fleet) -> None:
     principal = await parts.keyring.identify(await fleet.key())
 
     attempts = await asyncio.gather(
-        *(parts.feed.subscribe(principal, None, feed.Filter()) for _ in range(20)),
+        *(parts.feed.subscribe(principal, None, Filter()) for _ in range(20)),
         return_exceptions=True,
     )
 
@@ -436,13 +437,13 @@ async def test_a_key_revoked_while_its_stream_begins_gets_none(fleet: Fleet) -> 
     await parts.keyring.refresh()
 
     with pytest.raises(Unauthenticated):
-        await parts.feed.subscribe(principal, None, feed.Filter())
+        await parts.feed.subscribe(principal, None, Filter())
 
 
 async def test_a_stream_that_begins_as_the_collector_stops_ends_at_once(fleet: Fleet) -> None:
     parts = fleet.app.state.parts
     principal = await parts.keyring.identify(await fleet.key())
-    subscription = await parts.feed.subscribe(principal, None, feed.Filter())
+    subscription = await parts.feed.subscribe(principal, None, Filter())
 
     parts.feed.stop()
 
@@ -463,7 +464,7 @@ async def test_a_client_that_goes_before_the_first_frame_leaves_nobody_behind(
 ) -> None:
     parts = fleet.app.state.parts
     principal = await parts.keyring.identify(await fleet.key())
-    subscription = await parts.feed.subscribe(principal, None, feed.Filter())
+    subscription = await parts.feed.subscribe(principal, None, Filter())
 
     async def gone(_message: Any) -> None:
         raise OSError("gone")
@@ -524,7 +525,10 @@ async def test_a_long_poll_reads_what_is_there_however_long_that_takes(
     honest = type(fleet.store).events
 
     async def slow(*args: Any, **kwargs: Any) -> Any:
-        await asyncio.sleep(0.2)  # longer than the poll wants to wait
+        # Timers fire in their order: whatever the poll has set for its own end has fired by then.
+        loop, passed = asyncio.get_running_loop(), asyncio.Event()
+        loop.call_at(loop.time(), passed.set)
+        await passed.wait()
         return await honest(*args, **kwargs)
 
     monkeypatch.setattr(type(fleet.store), "events", slow)

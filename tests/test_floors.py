@@ -25,6 +25,7 @@ FLOORS = {
     "collector.intake": 3,
     "collector.gaps": 3,
     "collector.sweep": 3,
+    "collector.batches": 3,
     "collector.events": 3,
     "collector.timeline": 3,
     "collector.retention": 3,
@@ -41,7 +42,8 @@ ROOMS = ("collector.store", "collector.api", "collector.cli", "contract")
 SIDEWAYS = {
     ("collector.clock", "collector.values"),
     ("collector.gaps", "collector.workers"),
-    ("collector.events", "collector.workers"),
+    ("collector.batches", "collector.workers"),
+    ("collector.events", "collector.batches"),
     ("collector.openorca", "collector.workers"),
     ("collector.quotas", "collector.workers"),
 }

@@ -15,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from collector.api import auth, queries
 from collector.api.parts import Parts
+from collector.batches import Batch, Filter, Line, Lines, Snapshot, Vitals
 from collector.errors import Overloaded
-from collector.events import Batch, Filter, Line, Lines, Snapshot, Subscription, Vitals
+from collector.events import Subscription
 from collector.values import SECOND, Worker
 from collector.workers import announced, project, project_vitals
 from contract.vocabulary import MAX_LAST, MAX_WAIT_SECONDS

@@ -12,7 +12,7 @@ from collector import __version__, openorca
 from collector.api import auth
 from collector.api.events import Stream, frame, nothing
 from collector.api.parts import Parts
-from collector.events import Batch, Filter, Line, Lines, Snapshot
+from collector.batches import Batch, Filter, Line, Lines, Snapshot
 from collector.values import RosterQuery, Worker
 from collector.workers import announced
 

@@ -10,7 +10,7 @@ import click
 
 from collector import __version__
 from collector.cli.exits import exit_code
-from collector.cli.tables import colour
+from collector.cli.tables import colour, complain
 from collector.errors import CollectorError
 
 EXAMPLES = """
@@ -79,5 +79,5 @@ def main() -> None:
     try:
         collector()
     except CollectorError as error:
-        click.secho(f"collector: {error.detail}", fg="red", err=True, color=colour())
+        complain(error.detail, fg="red")
         sys.exit(exit_code(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +13,12 @@ import click
 
 from collector.cli import client
 from collector.cli.durations import duration
+from collector.cli.filters import Query, filters, given
 from collector.cli.tables import CONFLICT, ago, moment, printable, table
 from contract.vocabulary import STATUSES
 
 WATCH_SECONDS = 2.0
-Asking = Callable[[str, dict[str, str | tuple[str, ...]]], Any]
+Asking = Callable[[str, Query], Any]
 TIMES = ("started_at", "ts", "first_seen", "last_seen")
 
 
@@ -49,19 +50,17 @@ Examples:
 """,
 )
 @click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Only these.")
-@click.option("--name", "agent_name", help="Only workers with this agent_name.")
-@click.option("--project", help="Only this project's.")
-@click.option("--region", help="Only this region's.")
+@filters
 @click.option("--watch", "-w", is_flag=True, help="Show it anew every 2 s until interrupted.")
 @click.option("--json", "as_json", is_flag=True, help="The collector's own answer.")
-def list_agents(as_json: bool, watch: bool, **filters: str | tuple[str, ...] | None) -> None:
+def list_agents(as_json: bool, watch: bool, **wanted: str | tuple[str, ...] | None) -> None:
     """List the tenant's workers, newest beat first."""
-    given = {name: value for name, value in filters.items() if value}
-    _show_roster(given, as_json)
-    with suppress(KeyboardInterrupt):
+    query = given(wanted)
+    with suppress(KeyboardInterrupt) if watch else nullcontext():
+        _show_roster(query, as_json)
         while watch:
             time.sleep(WATCH_SECONDS)
-            _show_roster(given, as_json, ask=client.insist, anew=not as_json)
+            _show_roster(query, as_json, ask=client.insist, anew=not as_json)
 
 
 @agents.command(
@@ -81,7 +80,7 @@ def show(agent_id: str, as_json: bool) -> None:
         click.echo(json.dumps(worker, ensure_ascii=False))
         return
     for name, value in worker.items():
-        click.echo(f"{name:<20}{_told(worker, name, value)}".rstrip())
+        click.echo(f"{printable(name):<20}{_told(worker, name, value)}".rstrip())
 
 
 @agents.command(
@@ -111,29 +110,23 @@ Examples:
 """
 )
 @click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Only these.")
-@click.option("--name", "agent_name", help="Only workers with this agent_name.")
-@click.option("--project", help="Only this project's.")
-@click.option("--region", help="Only this region's.")
+@filters
 @click.option("--unseen-for", callback=duration, help="Only those without a beat for so long.")
 @click.option("--dry-run", is_flag=True, help="Only say who would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def remove(dry_run: bool, yes: bool, **filters: str | int | tuple[str, ...] | None) -> None:
+def remove(dry_run: bool, yes: bool, **wanted: str | int | tuple[str, ...] | None) -> None:
     """Remove all workers that match; needs a key with the scope admin.
 
     Whoever beats again is simply there again.
     """
-    given = {
-        name: value if isinstance(value, tuple) else str(value)
-        for name, value in filters.items()
-        if value
-    }
-    if not given:
+    query = given(wanted)
+    if not query:
         raise click.UsageError("say whom: --status, --name, --project, --region or --unseen-for")
-    _remove(given, yes=yes, dry_run=dry_run)
+    _remove(query, yes=yes, dry_run=dry_run)
 
 
-def _remove(filters: dict[str, str | tuple[str, ...]], *, yes: bool, dry_run: bool) -> None:
-    found = client.delete("/v1/agents", {**filters, "dry_run": "true"})
+def _remove(query: Query, *, yes: bool, dry_run: bool) -> None:
+    found = client.delete("/v1/agents", {**query, "dry_run": "true"})
     if not found["matched"]:
         click.echo("Nobody matches.")
         return
@@ -147,18 +140,18 @@ def _remove(filters: dict[str, str | tuple[str, ...]], *, yes: bool, dry_run: bo
         return
     if not yes:
         click.confirm(f"Remove these {found['matched']}?", abort=True)
-    removed = client.delete("/v1/agents", filters)["removed"]
+    removed = client.delete("/v1/agents", query)["removed"]
     click.secho(f"{removed} removed.", fg="green")
 
 
 def _show_roster(
-    filters: dict[str, str | tuple[str, ...]],
+    query: Query,
     as_json: bool,
     *,
     ask: Asking = client.get,
     anew: bool = False,
 ) -> None:
-    roster = ask("/v1/agents", filters)
+    roster = ask("/v1/agents", query)
     if anew:
         # Only now: what is there stays to be read until there is something newer.
         click.clear()
@@ -168,7 +161,7 @@ def _show_roster(
     table(
         ("AGENT", "NAME", "STATUS", "SESSIONS", "SEEN", "VERSION", "REGION", "HOST"),
         [_row(worker) for worker in roster["workers"]],
-        empty="No workers match." if filters else "No workers yet.",
+        empty="No workers match." if query else "No workers yet.",
     )
     if gap := roster["recent_gap"]:
         away = [
@@ -200,7 +193,3 @@ def _row(worker: dict[str, Any]) -> tuple[str, ...]:
         worker["region"] or "",
         worker["host"] or "",
     )
-
-
-def _brief(worker: dict[str, Any]) -> tuple[str, ...]:
-    return worker["agent_id"], worker["agent_name"], ago(worker["age_seconds"])

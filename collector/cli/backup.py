@@ -43,8 +43,8 @@ def backup(file: Path, force: bool, as_json: bool) -> None:
     opening.require_file(opening.settings())
     if not file.parent.is_dir():
         raise click.BadParameter(f"there is no directory {file.parent}", param_hint="FILE")
-    if file.exists() and file.samefile(store):
-        raise click.BadParameter("that is the store itself", param_hint="FILE")
+    if copies.is_part_of(store, file):
+        raise click.BadParameter("that is the store itself, or a part of it", param_hint="FILE")
     with progress("Copying") as tell:
         contents = copies.back_up(store, file, replace=force, tell=tell)
     if as_json:

@@ -12,7 +12,7 @@ import click
 
 from collector.cli import client
 from collector.cli.durations import duration
-from collector.cli.tables import printable
+from collector.cli.tables import complain, printable
 from contract.vocabulary import MAX_INTEGER, STATUSES, TTL_SECONDS
 
 HEARTBEAT = "/v1/agents/heartbeat"
@@ -98,7 +98,7 @@ def _beat_again(body: dict[str, Any], *, was_away: bool) -> bool:
         client.post(HEARTBEAT, body)
     except client.CollectorUnreachable as error:
         if not was_away:
-            click.secho(f"collector: {error.detail}; trying again", fg="yellow", err=True)
+            complain(f"{error.detail}; trying again", fg="yellow")
         return True
     if was_away:
         click.secho("The collector is back.", fg="green", err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from collector import __version__
 from collector.cli import client
+from collector.cli.addresses import without_secrets
 from collector.cli.invocation import command
 from collector.clock import MAX_SKEW
 from collector.errors import (
@@ -190,18 +190,14 @@ def clock_finding(whose: str, skew: int) -> Finding:
 
 def _shown(name: str, value: str) -> str:
     if name != "VOICEGW_API_KEY":
-        return _without_password(value) if name.endswith("_URL") else value
+        return without_secrets(value) if name.endswith("_URL") else value
     # The part of a key that is its public id.
     is_ours = value.startswith(KEY_PREFIX)
     return f"{value[: len(KEY_PREFIX) + KEY_ID_LENGTH]}…" if is_ours else "(set)"
 
 
 def _place() -> str:
-    return _without_password(client.url())
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"//.*@", "//…@", url.partition("?")[0])
+    return without_secrets(client.url())
 
 
 def _stranger(name: str, known: set[str]) -> Finding:

@@ -12,10 +12,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-import click
-
+from collector.cli.addresses import without_secrets
 from collector.cli.invocation import command
 from collector.cli.spinner import waiting
+from collector.cli.tables import complain
 from collector.errors import (
     CollectorError,
     InvalidField,
@@ -56,7 +56,7 @@ def insist(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
             return _ask("GET", _with(path, query))
         except CollectorUnreachable as error:
             if not told:
-                click.secho(f"collector: {error.detail}; trying again", fg="yellow", err=True)
+                complain(f"{error.detail}; trying again", fg="yellow")
             told = True
             time.sleep(RETRY_SECONDS)
 
@@ -119,13 +119,16 @@ def _answer(request: Request, timeout_seconds: float) -> Any:
     except (URLError, OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise CollectorUnreachable(
-            f"no collector answers at {url()} ({reason}); start one with: {command()} serve"
+            f"no collector answers at {without_secrets(url())} ({reason}); "
+            f"start one with: {command()} serve"
         ) from None
 
 
 def _is_http(url: str) -> bool:
     try:
-        return urlsplit(url).scheme in ("http", "https") and urlsplit(url).port != 0
+        parts = urlsplit(url)
+        # Nobody is asked with a password in the URL: the HTTP client would take it for a port.
+        return parts.scheme in ("http", "https") and parts.port != 0 and "@" not in parts.netloc
     except ValueError:
         return False
 
@@ -149,7 +152,7 @@ def _key(scope: Scope) -> str:
 
 def _refusal(error: HTTPError) -> CollectorError:
     try:
-        detail = json.load(error)["detail"]
+        detail = str(json.load(error)["detail"])
     except (ValueError, KeyError, TypeError):
         detail = f"the collector answered {error.code} {error.reason}"
     match error.code:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from collector.cli import client
+from collector.cli.filters import Query, filters, given
 from collector.cli.tables import COLOURS, printable
 
 WAIT_SECONDS = 25
@@ -33,11 +34,9 @@ Examples:
     help="So many lines, the newest.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on until interrupted.")
-@click.option("--name", "agent_name", help="Only workers with this agent_name.")
-@click.option("--project", help="Only this project's.")
-@click.option("--region", help="Only this region's.")
+@filters
 @click.option("--json", "as_json", is_flag=True, help="One event a line.")
-def events(last: int, follow: bool, as_json: bool, **filters: str | None) -> None:
+def events(last: int, follow: bool, as_json: bool, **wanted: str | None) -> None:
     """Show who came, changed, left and was lost.
 
     A line's time is that of what it tells: an offline is dated 45 s after the last beat, and may
@@ -45,19 +44,18 @@ def events(last: int, follow: bool, as_json: bool, **filters: str | None) -> Non
 
     Reads VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and VOICEGW_API_KEY.
     """
-    given = {name: value for name, value in filters.items() if value}
     with suppress(KeyboardInterrupt):
-        for event in _events(last, follow, given):
+        for event in _events(last, follow, given(wanted)):
             click.echo(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
 
 
-def _events(last: int, follow: bool, filters: dict[str, str]) -> Iterator[dict[str, Any]]:
-    answer = client.get("/v1/events", {**filters, "last": str(last)})
+def _events(last: int, follow: bool, query: Query) -> Iterator[dict[str, Any]]:
+    answer = client.get("/v1/events", {**query, "last": str(last)})
     yield from answer["events"]
     if not answer["events"]:
         click.echo("Nothing has happened yet.", err=True)
     while follow:
-        asked = {**filters, "after": answer["cursor"], "wait": str(WAIT_SECONDS)}
+        asked = {**query, "after": answer["cursor"], "wait": str(WAIT_SECONDS)}
         answer = client.insist("/v1/events", asked)
         yield from answer["events"]
 
@@ -67,7 +65,7 @@ def _line(event: dict[str, Any]) -> str:
     if event["type"] == "snapshot":
         return click.style(f"{when}  (some lines are gone; going on from here)", dim=True)
     worker = event["worker"]
-    kind = event["type"].removeprefix("worker.")
-    reason = f" ({event['reason']})" if event["reason"] else ""
-    state = click.style(worker["status"], fg=COLOURS.get(worker["status"]))
+    kind = printable(event["type"].removeprefix("worker."))
+    reason = printable(f" ({event['reason']})") if event["reason"] else ""
+    state = click.style(printable(worker["status"]), fg=COLOURS.get(worker["status"]))
     return f"{when}  {kind:<8}  {printable(worker['agent_id'])}  {state}{reason}"

@@ -10,6 +10,7 @@ import click
 
 from collector.cli.backup import embedded_store, facts, progress, show
 from collector.cli.invocation import command
+from collector.clock import SystemClock
 from collector.store import backup as copies
 
 # A restored log that kept its epoch would go on from cursors whose lines it does not have.
@@ -51,7 +52,7 @@ def restore(file: Path, yes: bool, discard: bool, as_json: bool) -> None:
     kept = None if discard or not store.exists() else _kept(store)
     reopened = sorted(copies.revoked_keys(store) - contents.revoked)
     with progress("Restoring") as tell:
-        restored = copies.restore(file, store, keep=kept, tell=tell)
+        restored = copies.restore(file, store, keep=kept, now=SystemClock().now(), tell=tell)
     if as_json:
         told = {"kept": kept and str(kept), "revoked_since": reopened, **facts(restored)}
         click.echo(json.dumps({"store": str(store), **told}))
@@ -66,6 +67,8 @@ def _question(store: Path, discard: bool) -> str:
 
 
 def _kept(store: Path) -> Path:
+    """Beside the store itself, not beside a link to it, so that it can be a name of the same."""
+    store = store.resolve()
     return store.with_name(f"{store.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
 
 

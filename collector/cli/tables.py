@@ -68,6 +68,12 @@ def printable(text: str) -> str:
     return "".join("\ufffd" if unicodedata.category(each)[0] == "C" else each for each in text)
 
 
+def complain(detail: str, *, fg: str) -> None:
+    """Say on standard error, in one line, what is wrong; a server may have written it."""
+    line = printable(" ".join(detail.splitlines()))
+    click.secho(f"collector: {line}", fg=fg, err=True, color=colour())
+
+
 def width_of(text: str) -> int:
     """How many places of a terminal it takes."""
     return sum(

@@ -7,6 +7,7 @@ once it was read back, so that a file with that name is a whole one.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import sqlite3
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collector.errors import StoreError, StoreTaken, StoreUnavailable
+from collector.store import audit
 from collector.store.keys import NOBODY
+from collector.store.protocol import OPERATOR
 from collector.store.schema import HEAD
-from collector.store.selfhosted import SelfHostedStore, only_collector, translated
+from collector.store.selfhosted import SelfHostedStore, lock_of, only_collector, translated
 
 # A step copies this many pages, 4 MiB, and then tells how far it is.
 STEP_PAGES = 1024
@@ -29,6 +32,7 @@ IN_USE_SECONDS = 2
 TABLES = {"alembic_version", "workers", "events", "event_counters", "log_epoch", "keys"}
 # What SQLite keeps beside a store, under the store's name and this.
 BESIDE = ("-wal", "-shm", "-journal")
+RESTORED = "store.restored"
 
 Tell = Callable[[int, int], None]
 
@@ -77,20 +81,23 @@ def back_up(store: Path, target: Path, *, replace: bool, tell: Tell) -> Contents
     return contents
 
 
-def restore(backup: Path, store: Path, *, keep: Path | None, tell: Tell) -> Contents:
+def restore(backup: Path, store: Path, *, keep: Path | None, now: int, tell: Tell) -> Contents:
     """Put a copy in the store's place, at this version's schema and as a log with a new epoch.
 
-    Old cursors are then seen to be old, and who holds one gets a snapshot. What was there before
-    is kept as `keep`, or lost. Raise `StoreTaken` while a collector serves the store or a command
-    has it open, and `NotABackup` for anything that `read` does not take.
+    Old cursors are then seen to be old, and who holds one gets a snapshot; each tenant's audit
+    tells of it. What was there before is kept as `keep`, or lost. Raise `StoreTaken` while a
+    collector serves the store or a command has it open, and `NotABackup` for anything that `read`
+    does not take.
     """
+    # SQLite keeps its log beside the store itself, and not beside a link to it.
+    store = store.resolve()
     with translated():
         store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with closing(only_collector(store)), _unnamed(store) as made:
+        with _held(store), _unnamed(store) as made:
             read(backup)
             copy(backup, made, tell)
             asyncio.run(_migrate(made))
-            _mint_epoch(made)
+            _mint_epoch(made, read(made, name=backup), now)
             contents = read(made, name=backup)
             _swap(made, store, keep)
     return contents
@@ -131,8 +138,15 @@ def read(file: Path, *, name: Path | None = None) -> Contents:
 def refuse_if_served(store: Path) -> None:
     """Raise `StoreTaken` while a collector serves it."""
     if store.exists():
-        with translated():
-            only_collector(store).close()
+        with translated(), _held(store.resolve()):
+            pass
+
+
+def is_part_of(store: Path, file: Path) -> bool:
+    """Whether the file is the store, or has a name that the store's own log or lock needs."""
+    store, file = store.resolve(), file.resolve()
+    parts = [store, lock_of(store), *(store.with_name(store.name + suffix) for suffix in BESIDE)]
+    return any(file == part or _is_one(file, part) for part in parts)
 
 
 def revoked_keys(store: Path) -> frozenset[str]:
@@ -203,9 +217,20 @@ async def _migrate(file: Path) -> None:
         await store.close()
 
 
-def _mint_epoch(file: Path) -> None:
-    with closing(sqlite3.connect(file, isolation_level=None)) as conn:
-        conn.execute("UPDATE log_epoch SET epoch = ?", (secrets.token_hex(4),))
+def _mint_epoch(file: Path, copied: Contents, now: int) -> None:
+    """Begin a new epoch, and tell each tenant in its audit, with the cursor that it goes on from.
+
+    Nothing of the operator's own is told: not the backup's name, nor where it was.
+    """
+    epoch = secrets.token_hex(4)
+    acts = [
+        (tenant.tenant, now, OPERATOR, RESTORED, epoch, json.dumps({"cursor": tenant.cursor}))
+        for tenant in copied.tenants
+    ]
+    with closing(sqlite3.connect(file)) as conn:
+        with conn:
+            conn.execute("UPDATE log_epoch SET epoch = ?", (epoch,))
+            conn.executemany(f"{audit.WRITE} VALUES (?, ?, ?, ?, ?, ?)", acts)
         conn.execute("PRAGMA journal_mode = DELETE")
 
 
@@ -222,8 +247,7 @@ def _swap(made: Path, store: Path, keep: Path | None) -> None:
             beside.unlink(missing_ok=True)
         elif beside.exists():
             beside.rename(keep.with_name(keep.name + suffix))
-    if store.exists():
-        _own_alike(made, store)
+    _own_alike(made, store)
     if keep is not None and store.exists():
         _name_too(store, keep)
     _sync(made)
@@ -231,11 +255,26 @@ def _swap(made: Path, store: Path, keep: Path | None) -> None:
     _sync(store.parent)
 
 
-def _own_alike(file: Path, model: Path) -> None:
-    """Where root restores, the collector's user still owns the store."""
-    owner = model.stat()
+@contextmanager
+def _held(store: Path) -> Iterator[None]:
+    """The lock that a collector takes, for the block; it may be new."""
+    with closing(only_collector(store)):
+        _own_alike(lock_of(store), store)
+        yield
+
+
+def _own_alike(file: Path, store: Path) -> None:
+    """Where root works, all that is the store's has its owner, or else its directory's.
+
+    A link is not followed: whoever owns the directory could have put it there.
+    """
+    owner = (store if store.exists() else store.parent).stat()
     with suppress(PermissionError):
-        os.chown(file, owner.st_uid, owner.st_gid)
+        os.chown(file, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def _is_one(file: Path, other: Path) -> bool:
+    return file.exists() and other.exists() and file.samefile(other)
 
 
 def _fold(store: Path) -> None:

@@ -45,6 +45,9 @@ def _parsed(name: str, url: str) -> URL:
         raise InvalidField.of(variable(name), _FORMS) from None
     if not 0 < (parsed.port or 1) < 65536:
         raise InvalidField.of(variable(name), "has a port that is none")
+    if "@" in (parsed.host or ""):
+        # Else the rest of the password would be shown as the host.
+        raise InvalidField.of(variable(name), "has an @ too many; in a password it is %40")
     return parsed
 
 

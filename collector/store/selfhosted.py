@@ -272,9 +272,15 @@ def _make_scratch(raw: sqlite3.Connection, _record: object) -> None:
     raw.executescript(_SCRATCH)
 
 
+def lock_of(path: Path) -> Path:
+    """Where the lock is: beside the store itself, by whatever link it is reached."""
+    store = path.resolve()
+    return store.with_name(store.name + ".lock")
+
+
 def only_collector(path: Path) -> IO[str]:
     """A lock that the operating system drops with the process, however it ends."""
-    lock = path.with_name(path.name + ".lock").open("w")
+    lock = lock_of(path).open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

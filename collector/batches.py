@@ -1,0 +1,99 @@
+"""What a follower of the feed is given, and which part of it a follower wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from collector.values import Event, RosterQuery, Worker
+from collector.workers import project_line, seconds
+
+
+class Line:
+    """One line of the log as the wire has it; what is made of it is made once."""
+
+    def __init__(self, event: Event, epoch: str) -> None:
+        self.n = event.n
+        self.type = f"worker.{event.type}"
+        self.cursor = f"{epoch}.{event.n}"
+        self._event = event
+
+    @cached_property
+    def worker(self) -> dict[str, Any]:
+        return project_line(self._event)
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "cursor": self.cursor,
+            "at": seconds(self._event.at),
+            "reason": self._event.reason,
+            "worker": self.worker,
+        }
+
+    @cached_property
+    def encoded(self) -> dict[object, bytes]:
+        """What a door made of this line, by the door's own key; shared by all its followers."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole roster at a cursor: where a follower begins, or begins again."""
+
+    cursor: str
+    at: int
+    workers: list[Worker]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What came since the follower's last batch, in order."""
+
+    lines: list[Line]
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """Who beat lately, with what figures; no part of the log."""
+
+    at: int
+    workers: list[Worker]
+    encoded: dict[object, bytes]
+
+
+Batch = Snapshot | Lines | Vitals
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which workers a follower wants to hear of."""
+
+    agent_name: str | None = None
+    project: str | None = None
+    region: str | None = None
+
+    def matches(self, worker: dict[str, Any]) -> bool:
+        wanted = (
+            ("agent_name", self.agent_name),
+            ("project", self.project),
+            ("region", self.region),
+        )
+        return all(value is None or worker[name] == value for name, value in wanted)
+
+    def of(self, vitals: Vitals) -> Vitals:
+        """Those of the workers it matches; shared by all who want everybody's."""
+        if self.is_open:
+            return vitals
+        matching = [worker for worker in vitals.workers if self.matches(worker._asdict())]
+        return Vitals(vitals.at, matching, {})
+
+    @property
+    def is_open(self) -> bool:
+        return self == Filter()
+
+    def query(self) -> RosterQuery:
+        return RosterQuery(agent_name=self.agent_name, project=self.project, region=self.region)
