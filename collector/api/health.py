@@ -41,11 +41,10 @@ async def healthz(_request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """The store answers and takes beats, its schema is current, and the clocks agree."""
     parts = Parts.of(request)
-    errors = [
-        *await _store_errors(parts.store),
-        *_commit_errors(parts.intake.failed_at, parts.listener.listened_at),
-        *_clock_errors(parts.clock.skew()),
-    ]
+    unwell = await _store_errors(parts.store)
+    if not unwell:
+        unwell = _commit_errors(parts.intake.failed_at, parts.listener.listened_at)
+    errors = [*unwell, *_clock_errors(parts.clock.skew())]
     if errors:
         raise NotReady("; ".join(f"{name}: {message}" for name, message in errors), errors=errors)
     return JSONResponse({"status": "ready"})

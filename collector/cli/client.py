@@ -21,6 +21,7 @@ from collector.errors import (
     InvalidField,
     MissingScope,
     NotFound,
+    QuotaExceeded,
     Unauthenticated,
 )
 from contract.vocabulary import Scope
@@ -149,9 +150,13 @@ def _key(scope: Scope) -> str:
 
 def _refusal(error: HTTPError) -> CollectorError:
     try:
-        detail = json.load(error)["detail"]
+        told = json.load(error)
+        detail, named = (
+            told["detail"],
+            [(each["field"], each["message"]) for each in told["errors"]],
+        )
     except (ValueError, KeyError, TypeError):
-        detail = f"the collector answered {error.code} {error.reason}"
+        detail, named = f"the collector answered {error.code} {error.reason}", []
     match error.code:
         case 401:
             return Unauthenticated(f"VOICEGW_API_KEY: {detail}")
@@ -159,6 +164,10 @@ def _refusal(error: HTTPError) -> CollectorError:
             return MissingScope(f"VOICEGW_API_KEY: {detail}")
         case 404:
             return NotFound(detail)
+        case 422:
+            return InvalidField(detail, errors=named)
+        case 429:
+            return QuotaExceeded(detail)
         case 502 | 503 | 504:
-            return CollectorUnreachable(detail)
+            return CollectorUnreachable(detail, errors=named)
     return CollectorRefused(detail)
