@@ -17,6 +17,7 @@ import click
 from collector.cli.invocation import command
 from collector.cli.spinner import waiting
 from collector.errors import (
+    NO_ROUTE,
     CollectorError,
     InvalidField,
     MissingScope,
@@ -156,12 +157,16 @@ def _refusal(error: HTTPError) -> CollectorError:
             [(each["field"], each["message"]) for each in told["errors"]],
         )
     except (ValueError, KeyError, TypeError):
-        detail, named = f"the collector answered {error.code} {error.reason}", []
+        told, named = None, []
+        detail = f"what answers at {url()} said {error.code} {error.reason}"
     match error.code:
         case 401:
             return Unauthenticated(f"VOICEGW_API_KEY: {detail}")
         case 403:
             return MissingScope(f"VOICEGW_API_KEY: {detail}")
+        case 404 if told is None or detail == NO_ROUTE:
+            where = f"{error.url} is no route of a collector"
+            return NotFound(f"{where}; set VOICEGW_COLLECTOR_URL to its address, without a path")
         case 404:
             return NotFound(detail)
         case 422:

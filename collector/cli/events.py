@@ -45,7 +45,7 @@ def events(last: int, follow: bool, as_json: bool, **filters: str | None) -> Non
 
     Reads VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and VOICEGW_API_KEY.
     """
-    given = {name: value for name, value in filters.items() if value}
+    given = {name: value for name, value in filters.items() if value is not None}
     with suppress(KeyboardInterrupt):
         for event in _events(last, follow, given):
             click.echo(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
@@ -54,7 +54,7 @@ def events(last: int, follow: bool, as_json: bool, **filters: str | None) -> Non
 def _events(last: int, follow: bool, filters: dict[str, str]) -> Iterator[dict[str, Any]]:
     answer = client.get("/v1/events", {**filters, "last": str(last)})
     yield from answer["events"]
-    if not answer["events"]:
+    if last and not answer["events"]:
         click.echo("Nothing has happened yet.", err=True)
     while follow:
         asked = {**filters, "after": answer["cursor"], "wait": str(WAIT_SECONDS)}
