@@ -187,6 +187,7 @@ def _show_roster(
         ("AGENT", "NAME", "STATUS", "SESSIONS", "SEEN", "VERSION", "REGION", "HOST"),
         [_row(worker) for worker in roster["workers"]],
         empty="No workers match." if filters else "No workers yet.",
+        whole=("AGENT",),
     )
     if gap := roster["recent_gap"]:
         away = [
