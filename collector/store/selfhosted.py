@@ -274,7 +274,9 @@ def _make_scratch(raw: sqlite3.Connection, _record: object) -> None:
 
 def only_collector(path: Path) -> IO[str]:
     """A lock that the operating system drops with the process, however it ends."""
-    lock = path.with_name(path.name + ".lock").open("w")
+    name = path.with_name(path.name + ".lock")
+    name.touch(mode=0o600)
+    lock = name.open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
