@@ -128,6 +128,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     await anchor_to(parts.store.time, parts.clock)
     await parts.keyring.open()
     await parts.listener.listen()
+    await parts.quotas.count()
     parts.intake.open()
     async with _background(
         parts.keyring.follow(),

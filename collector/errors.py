@@ -71,6 +71,9 @@ class NotFound(CollectorError):
     code = "not_found"
 
 
+NO_ROUTE = "There is no such route."
+
+
 class MethodNotAllowed(CollectorError):
     code = "method_not_allowed"
 

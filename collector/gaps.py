@@ -29,7 +29,8 @@ class Listener:
         self._clock = clock
         self._collector_id = collector_id
         self._gaps: list[Gap] = []
-        self._listened_at = 0
+        # When the store last took this collector's own beat.
+        self.listened_at = 0
 
     async def listen(self) -> None:
         """Say that this collector listens; before the first beat, so that a gap is known to it."""
@@ -38,7 +39,7 @@ class Listener:
         if gap is not None:
             _log.warning("no collector listened for %d s", (gap.ended_at - gap.began_at) // SECOND)
         self._gaps = await self._store.gaps(since=now - RECENT)
-        self._listened_at = now
+        self.listened_at = now
 
     def gone(self) -> int:
         """The stamp below which a silence counts now.
@@ -47,7 +48,7 @@ class Listener:
         gap the next `listen` will find: until then no silence counts.
         """
         now = self._clock.now()
-        if now - self._listened_at > GAP:
+        if now - self.listened_at > GAP:
             return 0
         return gone_before(self._gaps, now)
 

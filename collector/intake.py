@@ -51,6 +51,8 @@ class Intake:
         self._arrived = asyncio.Event()
         self._closing = False
         self._writer: asyncio.Task[None] | None = None
+        # When a commit failed, until one succeeds.
+        self.failed_at: int | None = None
         metrics.watch(
             "collector_queue_beats", "Beats waiting for their commit.", lambda: self._waiting
         )
@@ -122,8 +124,10 @@ class Intake:
                 await self._drop_newest(batch, error)
         except StoreUnavailable as error:
             _log.warning("commit failed: %s", error)
+            self.failed_at = self._clock.now()
             _answer(batch, error)
         else:
+            self.failed_at = None
             _answer(batch, None)
 
     async def _store_newest(self, batch: Batch) -> None:

@@ -1,19 +1,57 @@
-"""How much one tenant may have and do. A limit of 0 is none.
+"""How much one tenant may have and do. A limit of 0 is none, and costs nothing.
 
-Beats are counted by each process for itself; who is alive is counted in the store every 10 s, so
-that a beat costs a tenant within its limits nothing.
+Beats are counted by each process for itself. Who is alive is counted in the store every 10 s, and
+each process adds whom it let in since. So one process keeps the limit exactly, several may pass it
+by whom the others let in between two counts, and a beat of a worker that is known here asks nobody.
 """
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from collector.clock import Clock, every
 from collector.errors import QuotaExceeded
 from collector.settings import Settings
 from collector.store.protocol import Store
-from collector.values import SECOND
+from collector.values import SECOND, TTL, Beat
 from collector.workers import liveness
 
 COUNT_EVERY_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Crew:
+    """What this process knows of one tenant's live workers."""
+
+    # By the store, when it was last asked.
+    counted: int = 0
+    # Let in since then, and whether they are committed: never more than the limit.
+    new: dict[str, bool] = field(default_factory=dict)
+    # Those of them all who beat here, and when last: they are let pass unasked.
+    known: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return self.counted + len(self.new)
+
+    def leave(self, agent_id: str) -> None:
+        """There is room for another at once, if this process knew it."""
+        if self.known.pop(agent_id, None) is None:
+            return
+        if self.new.pop(agent_id, None) is None:
+            self.counted = max(0, self.counted - 1)
+
+    def take_back(self, agent_id: str) -> None:
+        """Its beat was not committed: nobody came."""
+        if self.new.get(agent_id) is False:
+            del self.new[agent_id]
+            self.known.pop(agent_id, None)
+
+    def settle(self, agent_id: str) -> None:
+        if agent_id in self.new:
+            self.new[agent_id] = True
 
 
 class Quotas:
@@ -26,7 +64,7 @@ class Quotas:
         self.most_keys = settings.max_keys
         self._most_beats = settings.max_beats_per_second
         self.are_on = bool(self._most_workers or self._most_beats)
-        self._full: frozenset[str] = frozenset()
+        self._crews: dict[str, Crew] = {}
         # Tenant → the second it last beat in, and how often.
         self._beats: dict[str, tuple[int, int]] = {}
 
@@ -34,24 +72,49 @@ class Quotas:
         await every(COUNT_EVERY_SECONDS, self.count, "live workers were not counted")
 
     async def count(self) -> None:
-        """Who has as many live workers as a tenant may."""
+        """How many live workers each tenant has; before the first beat too."""
         now = self._clock.now()
         self._beats = {
             tenant: beats for tenant, beats in self._beats.items() if beats[0] == now // SECOND
         }
         if self._most_workers:
-            live = await self._store.live_workers(now=now)
-            self._full = frozenset(t for t, count in live.items() if count >= self._most_workers)
+            await self._count_workers(now)
 
-    async def admit(self, tenant_id: str, agent_id: str, now: int) -> None:
-        """Let this beat pass, or say what it is one too many of."""
+    async def _count_workers(self, now: int) -> None:
+        # Who is committed by now will be counted. Who is not may be, and goes on being added: for
+        # one turn too many rather than too few.
+        settled = {
+            tenant: [*filter(crew.new.get, crew.new)] for tenant, crew in self._crews.items()
+        }
+        live = await self._store.live_workers(now=now)
+        for tenant in live.keys() | self._crews.keys():
+            crew = self._crews.setdefault(tenant, Crew())
+            crew.counted = live.get(tenant, 0)
+            for agent_id in settled.get(tenant, ()):
+                crew.new.pop(agent_id, None)
+            crew.known = {name: seen for name, seen in crew.known.items() if seen >= now - TTL}
+            if not (crew.size or crew.known):
+                del self._crews[tenant]
+
+    @asynccontextmanager
+    async def admitted(self, beat: Beat) -> AsyncIterator[None]:
+        """Let this beat pass to its commit, or say what it is one too many of."""
         if self._most_beats:
-            self._admit_beat(tenant_id, now // SECOND)
-        if tenant_id in self._full and not await self._is_live(tenant_id, agent_id, now):
-            raise QuotaExceeded(
-                f"This tenant has {self._most_workers} live workers, as many as it may.",
-                retry_after_seconds=int(COUNT_EVERY_SECONDS),
-            )
+            self._admit_beat(beat.tenant_id, beat.last_seen // SECOND)
+        if not self._most_workers:
+            yield
+        elif beat.status == "offline":
+            # A leave is never one too many.
+            yield
+            self._crew(beat).leave(beat.agent_id)
+        else:
+            await self._admit_worker(beat)
+            try:
+                yield
+            except BaseException:
+                self._crew(beat).take_back(beat.agent_id)
+                raise
+            self._crew(beat).settle(beat.agent_id)
 
     def _admit_beat(self, tenant_id: str, second: int) -> None:
         last, count = self._beats.get(tenant_id, (second, 0))
@@ -60,9 +123,26 @@ class Quotas:
             raise QuotaExceeded(f"This tenant may send {self._most_beats} heartbeats a second.")
         self._beats[tenant_id] = (second, count + 1)
 
-    async def _is_live(self, tenant_id: str, agent_id: str, now: int) -> bool:
-        worker = await self._store.worker(tenant_id, agent_id)
-        return worker is not None and liveness(worker, now).reason == "alive"
+    async def _admit_worker(self, beat: Beat) -> None:
+        agent_id = beat.agent_id
+        is_live = agent_id in self._crew(beat).known or await self._is_live(beat)
+        # From here on nobody else has a turn, so the last place is taken once.
+        crew = self._crew(beat)
+        if not (is_live or agent_id in crew.known):
+            if crew.size >= self._most_workers:
+                raise QuotaExceeded(
+                    f"This tenant has {self._most_workers} live workers, as many as it may.",
+                    retry_after_seconds=int(COUNT_EVERY_SECONDS),
+                )
+            crew.new[agent_id] = False
+        crew.known[agent_id] = beat.last_seen
+
+    def _crew(self, beat: Beat) -> Crew:
+        return self._crews.setdefault(beat.tenant_id, Crew())
+
+    async def _is_live(self, beat: Beat) -> bool:
+        worker = await self._store.worker(beat.tenant_id, beat.agent_id)
+        return worker is not None and liveness(worker, beat.last_seen).reason == "alive"
 
     async def admit_key(self, tenant_id: str, now: int) -> None:
         """Let one more key be made, as far as can be told before: the store counts once more."""

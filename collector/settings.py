@@ -48,7 +48,11 @@ class Settings:
         8192, "Beats that may wait for their commit; one tenant may hold a quarter of them."
     )
     subscribers: int = _setting(1000, "Event streams that one tenant may have on one process.")
-    max_workers: int = _setting(0, "Live workers that one tenant may have; 0 is no limit.")
+    max_workers: int = _setting(
+        0,
+        "Live workers that one tenant may have; 0 is no limit. One process keeps it exactly, "
+        "several may let in some more within 10 s.",
+    )
     max_keys: int = _setting(1000, "Active keys that one tenant may make over HTTP; 0 is no limit.")
     max_beats_per_second: int = _setting(
         0, "Heartbeats a second that one process takes from one tenant; 0 is no limit."

@@ -14,6 +14,6 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """The store answers, its schema is current, and the clocks agree."""
+    """The store answers and takes beats, its schema is current, and the clocks agree."""
 
     status: Literal["ready"]

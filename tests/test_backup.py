@@ -290,7 +290,7 @@ def test_a_directory_that_is_not_there_is_named(store: Embedded, tmp_path: Path)
 def test_backing_up_where_there_is_no_store_makes_none(tmp_path: Path) -> None:
     refused = run("backup", "copy", env={}, cwd=tmp_path)
 
-    assert refused.returncode == 1
+    assert refused.returncode == 3
     assert "COLLECTOR_STORE_URL" in refused.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -86,12 +86,16 @@ def list_agents(url: str, key: str | None, *options: str) -> subprocess.Complete
 
 def test_the_commands_of_the_first_welcome_work_as_they_stand(tmp_path: Path) -> None:
     with Serving(None, tmp_path) as serving:
-        lines = re.findall(r"^  (.+)$", serving.output, re.MULTILINE)
+        welcome = serving.output
+        lines = re.findall(r"^  (.+)$", welcome, re.MULTILINE)
         ran = bash("\n".join(lines))
+        modes = {path.stat().st_mode & 0o777 for path in (tmp_path / ".data").iterdir()}
 
+    assert modes == {0o600}
     assert lines[0] == f"export VOICEGW_COLLECTOR_URL={serving.url}"
     assert lines[1].startswith("export VOICEGW_API_KEY=vk_")
     assert lines[2].startswith(f"curl -sS {serving.url}{HEARTBEAT} ")
+    assert welcome.count("vk_") == 1
     assert '{"status":"accepted"' in ran.stdout
     assert re.search(r"hello-1 +hello +idle +0 +\d+s ago", ran.stdout)
 

@@ -80,6 +80,8 @@ def test_pruning_removes_who_is_offline_for_long_and_nobody_else(asked: Asked) -
 
     assert "Nobody" in too_soon.stdout
     assert (unasked.returncode, pruned.returncode) == (1, 0)
+    assert "Remove this one?" in unasked.stdout
+    assert "--yes" in unasked.stderr
     assert "1 removed." in pruned.stdout
     roster = json.loads(asked.run("agents", "list", "--json").stdout)
     assert [worker["agent_id"] for worker in roster["workers"]] == ["alive"]
@@ -131,6 +133,43 @@ def test_no_time_at_all_is_a_filter_too(asked: Asked) -> None:
     previewed = asked.run("agents", "remove", "--unseen-for", "0s", "--dry-run")
 
     assert "1 would be removed." in previewed.stdout
+
+
+def test_no_lines_asked_for_is_not_nothing_happened(asked: Asked) -> None:
+    asked.beat("w", "idle")
+
+    shown = asked.run("events", "--last", "0")
+
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")
+
+
+def test_removal_tells_programs_what_it_did(asked: Asked) -> None:
+    for name in ("a", "b"):
+        asked.beat(name, "idle")
+
+    preview = asked.run("agents", "remove", "--status", "idle", "--dry-run", "--json")
+    removed = asked.run("agents", "remove", "--status", "idle", "--yes", "--json")
+
+    assert (json.loads(preview.stdout)["matched"], json.loads(preview.stdout)["removed"]) == (2, 0)
+    assert json.loads(removed.stdout)["removed"] == 2
+
+
+def test_an_address_with_a_path_is_named_with_its_variable(asked: Asked) -> None:
+    asked._env["VOICEGW_COLLECTOR_URL"] += "/foo"
+
+    refused = asked.run("agents", "list")
+
+    assert refused.returncode == 1
+    assert "/foo/v1/agents is no route of a collector" in refused.stderr
+    assert "VOICEGW_COLLECTOR_URL" in refused.stderr
+
+
+def test_where_there_is_no_store_a_command_on_it_exits_3(tmp_path: Path) -> None:
+    for command in (["keys", "list"], ["tenants", "list"], ["audit"]):
+        failed = run(*command, env={}, cwd=tmp_path)
+
+        assert failed.returncode == 3
+        assert "there is no store at" in failed.stderr
 
 
 def test_a_list_says_whether_nobody_is_there_or_nobody_matches(asked: Asked) -> None:

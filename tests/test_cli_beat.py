@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -90,16 +90,15 @@ def test_one_that_goes_on_leaves_when_it_is_ended(number: signal.Signals, servin
 
 
 class Moody(BaseHTTPRequestHandler):
-    """Away for the second and third beat."""
+    """Answers each beat with the next of its statuses, then takes them all."""
 
-    beats = 0
+    statuses: ClassVar[list[int]] = []
+    told: ClassVar[list[str]] = []
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        type(self).beats += 1
-        is_away = self.beats in (2, 3)
-        answer = b'{"detail": "The store does not answer; try again."}'
-        self.send_response(503 if is_away else 202)
+        self.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["status"])
+        answer = b'{"detail": "The store does not answer; try again.", "errors": []}'
+        self.send_response(self.statuses.pop(0) if self.statuses else 202)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
@@ -108,24 +107,57 @@ class Moody(BaseHTTPRequestHandler):
         """Nothing: the test's own output is not its place."""
 
 
-def test_a_collector_that_is_away_is_said_once_and_tried_again() -> None:
-    server = HTTPServer(("127.0.0.1", 0), Moody)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    env = {
-        "VOICEGW_COLLECTOR_URL": f"http://127.0.0.1:{server.server_port}",
-        "VOICEGW_API_KEY": KEY,
-    }
+@contextmanager
+def moody(*statuses: int) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """The environment that leads to such a collector, and the statuses that it was told."""
+    told: list[str] = []
+    kind = type("Statuses", (Moody,), {"statuses": list(statuses), "told": told})
+    with HTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        yield {"VOICEGW_COLLECTOR_URL": url, "VOICEGW_API_KEY": KEY}, told
+        server.shutdown()
+        thread.join()
 
-    with beating("w-1", "--name", "n", "--every", "1s", env=env) as process:
-        wait(lambda: Moody.beats >= 5)
+
+@pytest.mark.parametrize("statuses", [(202, 503, 502), (503, 503), (429, 500, 202)])
+def test_a_collector_that_is_away_is_said_once_and_tried_again(statuses: tuple[int, ...]) -> None:
+    with (
+        moody(*statuses) as (env, told),
+        beating("w-1", "--name", "n", "--every", "1s", env=env) as process,
+    ):
+        wait(lambda: len(told) >= len(statuses) + 2)
         process.terminate()
-        _, errors = process.communicate(timeout=DEADLINE_SECONDS)
-    server.shutdown()
-    server.server_close()
+        said, errors = process.communicate(timeout=DEADLINE_SECONDS)
 
     assert process.returncode == 0
     assert errors.count("trying again\n") == 1
     assert errors.count("The collector is back.") == 1
+    assert said.count("w-1 is idle, every 1 s") == 1
+    assert told[-1] == "offline"
+
+
+def test_one_that_never_came_says_why_and_does_not_leave() -> None:
+    with (
+        moody(*[503] * 99) as (env, told),
+        beating("w-1", "--name", "n", "--every", "1s", env=env) as process,
+    ):
+        wait(lambda: len(told) >= 2)
+        process.terminate()
+        said, _ = process.communicate(timeout=DEADLINE_SECONDS)
+
+    assert (process.returncode, said) == (3, "")
+    assert "offline" not in told
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (404, 1), (422, 2)])
+def test_what_trying_again_would_not_mend_ends_it(status: int, code: int) -> None:
+    with moody(202, status) as (env, told):
+        ended = run("beat", "w-1", "--name", "n", "--every", "1s", env=env)
+
+    assert (ended.returncode, len(told)) == (code, 2)
+    assert "trying again" not in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -142,6 +174,31 @@ def test_what_is_no_beat_is_wrong_usage(options: list[str], said: str) -> None:
 
     assert refused.returncode == 2
     assert said in refused.stderr
+
+
+def test_an_empty_agent_id_is_wrong_usage_and_not_the_hosts_name(serving: Serving) -> None:
+    refused = run("beat", "", "--name", "n", env=access(serving))
+
+    assert refused.returncode == 2
+    assert "AGENT_ID is empty" in refused.stderr
+    assert roster(serving) == {}
+
+
+@pytest.mark.parametrize(("agent_id", "name"), [("w-1", ""), ("w" * 999, "n")])
+def test_what_the_collector_finds_wrong_is_wrong_usage_too(
+    agent_id: str, name: str, serving: Serving
+) -> None:
+    refused = run("beat", agent_id, "--name", name, env=access(serving))
+
+    assert refused.returncode == 2
+    assert "agent_" in refused.stderr
+
+
+def test_a_beat_past_the_quota_is_refused() -> None:
+    with moody(429) as (env, _):
+        refused = run("beat", "--name", "n", env=env)
+
+    assert refused.returncode == 4
 
 
 def test_a_beat_without_a_key_names_the_scope_it_needs() -> None:

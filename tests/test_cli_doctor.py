@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
 import sqlite3
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
+from collector import __version__
 from collector.cli.checks import MIB, check_disk, check_store, clock_finding, settings_of
 from collector.settings import Settings
 from collector.values import SECOND
@@ -67,7 +71,7 @@ def findings(ran: CompletedProcess[str]) -> dict[str, dict[str, str]]:
     return {each["check"]: each for each in json.loads(ran.stdout)["findings"]}
 
 
-def test_where_all_is_well_nothing_failed_and_nobody_is_left_behind(patient: Patient) -> None:
+def test_where_all_is_well_nothing_failed_and_nobody_is_alive_by_it(patient: Patient) -> None:
     looked = patient.doctor("--json")
 
     assert looked.returncode == 0, looked.stdout + looked.stderr
@@ -76,8 +80,8 @@ def test_where_all_is_well_nothing_failed_and_nobody_is_left_behind(patient: Pat
         *("settings", "store", "migrations", "disk"),
         *("collector", "readiness", "beat", "collector clock"),
     ]
-    assert findings(looked)["beat"]["says"].endswith("removed again")
-    assert patient.workers() == []
+    (worker,) = patient.workers()
+    assert (worker["agent_id"], worker["reason"]) == ("collector-doctor", "left")
 
 
 def test_people_get_a_line_for_each_finding(patient: Patient) -> None:
@@ -89,15 +93,22 @@ def test_people_get_a_line_for_each_finding(patient: Patient) -> None:
     assert "fix: did you mean COLLECTOR_PORT?\n" in looked.stdout
 
 
-def test_a_key_that_may_not_remove_leaves_a_worker_that_is_offline(patient: Patient) -> None:
-    key = create_key(patient.store_url, "default", "ingest")["key"]
+@pytest.mark.parametrize("scopes", ["ingest", "ingest,read,admin"])
+def test_a_second_look_leaves_no_more_than_the_first(patient: Patient, scopes: str) -> None:
+    key = create_key(patient.store_url, "default", scopes)["key"]
+
+    def traces() -> list[str]:
+        env = {"VOICEGW_COLLECTOR_URL": patient.serving.url, "VOICEGW_API_KEY": patient.key}
+        acts = run("audit", env={"COLLECTOR_STORE_URL": patient.store_url}).stdout
+        return [run("events", env=env).stdout, acts, str(len(patient.workers()))]
 
     looked = patient.doctor("--json", VOICEGW_API_KEY=key)
+    first = traces()
+    patient.doctor("--json", VOICEGW_API_KEY=key)
 
     assert looked.returncode == 0
-    (worker,) = patient.workers()
-    assert worker["agent_id"].startswith("collector-doctor-")
-    assert (worker["status"], worker["reason"]) == ("offline", "left")
+    assert traces() == first
+    assert first[2] == "1"
 
 
 def test_every_setting_has_its_source_and_none_a_secret(patient: Patient) -> None:
@@ -112,6 +123,7 @@ def test_every_setting_has_its_source_and_none_a_secret(patient: Patient) -> Non
         "source": "environment",
     }
     assert told["COLLECTOR_PORT"]["source"] == "default"
+    assert told["COLLECTOR_MAX_KEYS"]["value"] == "1000"
     assert told["COLLECTOR_DIRECT_URL"]["value"] == "postgresql://…@127.0.0.1:1/db"
     assert told["VOICEGW_API_KEY"]["value"] == f"{patient.key[:11]}…"
     assert patient.key not in looked.stdout
@@ -154,6 +166,16 @@ def test_the_rest_of_a_password_is_not_taken_for_the_host(patient: Patient) -> N
     assert "ter2" not in looked.stdout + looked.stderr
 
 
+def test_what_is_not_set_is_null_for_programs_and_a_dash_for_people(patient: Patient) -> None:
+    told = {
+        each["name"]: each["value"]
+        for each in json.loads(patient.doctor("--json").stdout)["settings"]
+    }
+
+    assert told["COLLECTOR_DIRECT_URL"] is None
+    assert re.search(r"COLLECTOR_DIRECT_URL +– +default\n", patient.doctor().stdout)
+
+
 def test_a_wrong_setting_fails_and_the_rest_is_looked_at(patient: Patient) -> None:
     looked = patient.doctor("--json", COLLECTOR_PORT="eighty")
 
@@ -181,6 +203,21 @@ def test_a_store_that_is_down_is_unreachable(patient: Patient) -> None:
     assert findings(looked)["store"]["result"] == "failed"
     assert findings(looked)["store"]["fix"].startswith("start PostgreSQL")
     assert findings(looked)["beat"]["result"] == "ok"
+
+
+@pytest.mark.parametrize("content", [b"this is no db\n", b"SQLite format 3\0" + b"x" * 4096])
+def test_a_file_that_is_no_store_wants_a_backup_or_another_path(
+    patient: Patient, tmp_path: Path, content: bytes
+) -> None:
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(content)
+
+    looked = patient.doctor("--json", COLLECTOR_STORE_URL=f"sqlite:///{broken}")
+
+    assert looked.returncode == 1
+    assert findings(looked)["store"]["result"] == "failed"
+    assert "collector restore FILE" in findings(looked)["store"]["fix"]
+    assert "COLLECTOR_STORE_URL" in findings(looked)["store"]["fix"]
 
 
 def test_nothing_there_at_all_is_unreachable(tmp_path: Path) -> None:
@@ -334,6 +371,25 @@ def test_a_key_that_opens_nothing_fails(patient: Patient) -> None:
     assert looked.returncode == 1
     assert findings(looked)["beat"]["result"] == "failed"
     assert "keys create" in findings(looked)["beat"]["fix"]
+    assert findings(looked)["beat"]["says"].endswith("In .data/collector.db it is unknown.")
+
+
+@pytest.mark.parametrize("state", ["revoked", "expired", "mistyped"])
+def test_the_store_at_hand_says_what_is_wrong_with_a_key(patient: Patient, state: str) -> None:
+    made = create_key(patient.store_url, "default")
+    key = made["key"][:-1] + "A" if state == "mistyped" else made["key"]
+    if state == "revoked":
+        run("keys", "revoke", made["id"], env={"COLLECTOR_STORE_URL": patient.store_url})
+    if state == "expired":
+        with closing(sqlite3.connect(patient.place / ".data/collector.db")) as conn, conn:
+            conn.execute("UPDATE keys SET expires_at = 1 WHERE id = ?", (made["id"],))
+
+    looked = patient.doctor("--json", VOICEGW_API_KEY=key)
+
+    assert (
+        f"it is {'active, so it is mistyped' if state == 'mistyped' else state}"
+        in (findings(looked)["beat"]["says"])
+    )
 
 
 def test_a_key_that_may_only_read_fails(patient: Patient) -> None:
@@ -364,6 +420,64 @@ async def test_a_collector_that_is_not_ready_fails(store_url: str, tmp_path: Pat
 
     assert looked.returncode == 1
     assert "migrations: the store is at revision 0000" in findings(looked)["readiness"]["says"]
+    assert findings(looked)["readiness"]["fix"].endswith("run: collector migrate")
+
+
+@pytest.mark.parametrize(
+    ("unwell", "fix", "code"),
+    [
+        (["clock"], "on the collector's machine", 1),
+        (["commits"], "disk is full", 1),
+        (["store"], "start the collector's store", 3),
+        (["store", "clock"], "on the collector's machine", 1),
+    ],
+)
+def test_each_thing_that_makes_it_not_ready_has_its_own_advice(
+    unwell: list[str], fix: str, code: int, tmp_path: Path
+) -> None:
+    with unready(unwell) as url:
+        env = {"VOICEGW_COLLECTOR_URL": url, "VOICEGW_API_KEY": UNKNOWN_KEY}
+        looked = run("doctor", "--json", env=env, cwd=tmp_path)
+
+    assert fix in findings(looked)["readiness"]["fix"]
+    assert looked.returncode == code
+
+
+class Unready(BaseHTTPRequestHandler):
+    """A collector that is not ready, and whose store takes nothing."""
+
+    unwell: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        about = {"implementation": "worker-presence", "version": __version__, "status": "ok"}
+        errors = [{"field": name, "message": "is unwell"} for name in self.unwell]
+        is_asked = self.path == "/readyz"
+        self._answer(503 if is_asked else 200, {"detail": "x", "errors": errors} | about)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(503, {"detail": "The store does not answer; try again.", "errors": []})
+
+    def _answer(self, status: int, told: dict[str, Any]) -> None:
+        content = json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test's own output is not its place."""
+
+
+@contextmanager
+def unready(unwell: list[str]) -> Iterator[str]:
+    kind = type("Unwell", (Unready,), {"unwell": unwell})
+    with HTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 def test_what_answers_but_is_no_collector_fails(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -36,12 +37,42 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield {"VOICEGW_COLLECTOR_URL": serving.url, "VOICEGW_API_KEY": serving.key}
 
 
-def test_a_narrow_terminal_gets_a_narrow_table(env: dict[str, str]) -> None:
+def test_an_id_is_never_cut_and_an_empty_column_not_shown(env: dict[str, str]) -> None:
     shown = ANSI.sub("", run_on_terminal("agents", "list", env=env, columns=90))
 
-    assert all(width_of(line) <= 90 for line in shown.splitlines())
-    assert "reception-x" in shown
-    assert "…" in shown
+    heads, row = shown.splitlines()
+    assert heads.split() == ["AGENT", "NAME", "STATUS", "SESSIONS", "SEEN", "HOST"]
+    assert row.startswith(f"{LONG}  reception  idle")
+
+
+def test_a_narrow_terminal_gets_a_narrow_table(env: dict[str, str]) -> None:
+    shown = ANSI.sub("", run_on_terminal("agents", "list", env=env, columns=170))
+
+    assert all(width_of(line) <= 170 for line in shown.splitlines())
+    assert LONG in shown
+    assert "漢…" in shown
+
+
+def test_a_pipe_keeps_columns_in_which_nothing_stands(env: dict[str, str]) -> None:
+    listed = run("agents", "list", env=env)
+
+    assert "VERSION  REGION  HOST" in listed.stdout
+
+
+def test_keys_and_acts_are_readable_on_80_columns(tmp_path: Path) -> None:
+    store = {"COLLECTOR_STORE_URL": f"sqlite:///{tmp_path}/collector.db"}
+    made = ("keys", "create", "--tenant", "default", "--scopes", "ingest,read,admin", "--json")
+    key = json.loads(run(*made, "--expires-in", "90d", env=store).stdout)
+    new = json.loads(run("keys", "rotate", key["id"], "--json", env=store).stdout)
+
+    keys = ANSI.sub("", run_on_terminal("keys", "list", env=store))
+    acts = ANSI.sub("", run_on_terminal("audit", env=store))
+
+    assert all(width_of(line) <= 80 for line in keys.splitlines())
+    assert re.search(rf"{key['id']} +default +ingest,read,admin +\ds ago +never +in 59m", keys)
+    assert "…" not in keys + acts
+    assert f"successor {new['id']}" in acts
+    assert re.search(r"expires_at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", acts)
 
 
 def test_a_pipe_gets_everything_and_no_colour(env: dict[str, str]) -> None:
@@ -112,6 +143,11 @@ def test_a_pipe_sees_no_such_thing() -> None:
 )
 def test_the_widest_column_gives_way(widths: list[int], room: int | None, fit: list[int]) -> None:
     assert fitted(widths, room) == fit
+
+
+def test_a_column_that_is_whole_gives_nothing() -> None:
+    assert fitted([20, 20, 5], 39, [True, False, False]) == [20, 10, 5]
+    assert fitted([20, 20, 5], 30, [True, False, False]) == [20, 20, 5]
 
 
 @pytest.mark.parametrize(

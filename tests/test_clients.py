@@ -88,9 +88,11 @@ def test_a_worker_beats_and_leaves_when_it_is_ended(running: Running, name: str)
             (worker,) = running.workers()
             program.send_signal(signal.SIGTERM)
             wait_until(lambda: running.reason() == "left")
+            said, _ = program.communicate(timeout=30)
         finally:
             program.kill()
 
+    assert said == ""
     assert (worker["agent_id"], worker["status"]) == ("client-1", "idle")
     assert worker["started_at"] is not None
 

@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and "secrets" not in path.parts)
 OPERATE = (ROOT / "docs" / "operate.md").read_text()
+CLIENTS = (ROOT / "docs" / "clients.md").read_text()
 UNIT = (DEPLOY / "systemd" / "collector.service").read_text()
 PATHS = {route.path for route in ROUTES}
 # Until a stop is over: what is under way, then the last commit, tried twice.
@@ -222,6 +223,7 @@ def test_ports_agree() -> None:
     assert str(SERVE["ports"][0]["containerPort"]) == annotations["prometheus.io/port"] == port
     assert (str(service["port"]), service["targetPort"]) == (port, SERVE["ports"][0]["name"])
     assert f"COLLECTOR_PORT={port}" in directives()["Environment"]
+    assert f"value: http://{MANIFESTS['service']['metadata']['name']}:{port}\n" in CLIENTS
 
 
 def test_images_are_named_plainly_and_ours_is_this_version() -> None:
@@ -398,6 +400,12 @@ def test_the_password_comes_from_its_file(name: str, tmp_path: Path) -> None:
 
     assert (unread.returncode != 0, unread.stdout) == (True, b"")
     assert said.stdout == "pass word keys list\n"
+
+
+def test_systemd_never_gives_a_start_up() -> None:
+    before_service = UNIT.partition("[Service]")[0]
+
+    assert "\nStartLimitIntervalSec=0\n" in before_service
 
 
 @pytest.fixture

@@ -67,7 +67,9 @@ def test_the_page_tells_of_every_route_with_an_example(door: tuple[str, str]) ->
 
     assert unescape(PAGE).count(docs.example(method, path, operation)) == 1
     assert words[0] == "curl"
-    assert ("Authorization: Bearer $KEY" in words) == (OPERATIONS[door].scope is not None)
+    assert ("Authorization: Bearer $VOICEGW_API_KEY" in words) == (
+        OPERATIONS[door].scope is not None
+    )
 
 
 async def test_the_policy_allows_the_pages_own_style_alone(fleet: Fleet) -> None:

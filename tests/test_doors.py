@@ -15,7 +15,7 @@ from starlette.routing import Route
 from collector import keys
 from collector.api.problems import STATUSES
 from collector.app import ROUTES
-from collector.errors import CollectorError
+from collector.errors import CollectorError, StoreUnavailable
 from collector.logs import Formatter
 from collector.values import SECOND
 from contract.problem import Problem
@@ -232,6 +232,32 @@ async def test_a_clock_more_than_5_s_off_is_not_ready(fleet: Fleet) -> None:
     document = check_problem(await fleet.http.get("/readyz"), 503, "not_ready")
 
     assert [error["field"] for error in document["errors"]] == ["clock"]
+
+
+async def test_a_collector_that_can_not_commit_is_not_ready_until_something_is_written(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fleet.store), "commit", _full)
+        check_problem(await fleet.beat(), 503, "store_unavailable")
+
+        document = check_problem(await fleet.http.get("/readyz"), 503, "not_ready")
+
+        assert [error["field"] for error in document["errors"]] == ["commits"]
+        assert "secret" not in str(document)
+
+        fleet.clock.move(1)
+        await fleet.app.state.parts.listener.listen()
+        assert (await fleet.http.get("/readyz")).status_code == 200
+        check_problem(await fleet.beat(), 503, "store_unavailable")
+        assert (await fleet.http.get("/readyz")).status_code == 503
+
+    assert (await fleet.beat()).status_code == 202
+    assert (await fleet.http.get("/readyz")).status_code == 200
+
+
+async def _full(*_: object, **__: object) -> None:
+    raise StoreUnavailable("the disk of secret is full")
 
 
 async def test_a_store_that_is_behind_is_not_ready(fleet: Fleet) -> None:

@@ -355,7 +355,7 @@ async def test_a_rotated_keys_stream_ends_when_the_key_does(
 ) -> None:
     parts, key = fleet.app.state.parts, await fleet.key("acme", ["read"])
     principal = await parts.keyring.identify(key)
-    subscription = await parts.feed.subscribe(principal, None, feed.Filter())
+    subscription = await parts.feed.subscribe(principal, None, Filter())
     path, headers = f"/v1/keys/{key[3:11]}/rotate", await fleet.headers()
     await fleet.http.post(path, headers=headers, json={"overlap_seconds": overlap_seconds})
 
@@ -369,7 +369,7 @@ async def test_a_rotated_keys_stream_ends_when_the_key_does(
     assert goes_on == (overlap_seconds > 0)
     assert subscription.follower._ended
     with pytest.raises(Unauthenticated):
-        await parts.feed.subscribe(principal, None, feed.Filter())
+        await parts.feed.subscribe(principal, None, Filter())
     subscription.close()
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 
+from collector.errors import QuotaExceeded, StoreUnavailable
+from collector.quotas import Quotas
+from collector.settings import Settings
 from collector.store.protocol import Store
+from tests.factories import beat
 from tests.fleet import Fleet, TestClock
 from tests.test_doors import check_problem
 
@@ -19,10 +24,9 @@ async def limited(store: Store, clock: TestClock) -> AsyncIterator[Fleet]:
         yield running
 
 
-async def test_a_worker_too_many_is_told_and_those_alive_go_on(limited: Fleet) -> None:
+async def test_a_worker_too_many_is_told_at_once_and_those_alive_go_on(limited: Fleet) -> None:
     for name in ("a", "b"):
         assert (await limited.beat(name)).status_code == 202
-    await limited.app.state.parts.quotas.count()
 
     refused = await limited.beat("c")
 
@@ -33,13 +37,134 @@ async def test_a_worker_too_many_is_told_and_those_alive_go_on(limited: Fleet) -
     assert (await limited.beat("c", tenant="blue")).status_code == 202
 
 
-async def test_there_is_room_again_when_one_is_gone(limited: Fleet) -> None:
+async def test_of_many_at_once_as_many_come_in_as_may(store: Store, clock: TestClock) -> None:
+    async with Fleet.over(store, clock, max_workers=3) as fleet:
+        await fleet.key()
+        answers = await asyncio.gather(*(fleet.beat(f"w-{n % 20}") for n in range(40)))
+
+        inside = {worker["agent_id"] for worker in await fleet.roster()}
+
+    assert len(inside) == 3
+    assert sorted(answer.status_code for answer in answers) == [202] * 6 + [429] * 34
+
+
+async def test_a_count_changes_nothing_for_those_who_are_in(limited: Fleet) -> None:
     await limited.beat("a")
+    await limited.app.state.parts.quotas.count()
+
+    assert (await limited.beat("b")).status_code == 202
+    assert (await limited.beat("c")).status_code == 429
+    await limited.app.state.parts.quotas.count()
+    assert (await limited.beat("b")).status_code == 202
+    assert (await limited.beat("c")).status_code == 429
+
+
+async def test_those_whom_another_process_let_in_are_known_from_its_start(
+    store: Store, clock: TestClock
+) -> None:
+    await store.commit([beat("a"), beat("b")], now=clock.now(), gone=0)
+
+    async with Fleet.over(store, clock, max_workers=2) as fleet:
+        assert (await fleet.beat("c")).status_code == 429
+        assert (await fleet.beat("a")).status_code == 202
+
+
+async def test_there_is_room_at_once_when_one_leaves(limited: Fleet) -> None:
+    await limited.beat("a")
+    await limited.app.state.parts.quotas.count()
     await limited.beat("b")
-    await limited.beat("b", status="offline")
+    for name in ("a", "b"):
+        await limited.beat(name, status="offline")
+    limited.clock.move(1)
+
+    statuses = [(await limited.beat(name)).status_code for name in ("c", "d")]
+
+    assert statuses == [202, 202]
+
+
+async def test_there_is_room_with_the_next_count_when_one_fell_silent(limited: Fleet) -> None:
+    await limited.beat("a")
+    limited.clock.move(30)
+    await limited.beat("b")
+    limited.clock.move(15.1)
+    assert (await limited.beat("c")).status_code == 429
+
     await limited.app.state.parts.quotas.count()
 
     assert (await limited.beat("c")).status_code == 202
+    assert (await limited.beat("a")).status_code == 429
+
+
+async def test_after_an_outage_those_who_were_in_come_back(limited: Fleet) -> None:
+    for name in ("a", "b"):
+        await limited.beat(name)
+    await limited.app.state.parts.quotas.count()
+
+    limited.clock.move(60)
+
+    assert [(await limited.beat(name)).status_code for name in "ab"] == [202, 202]
+    assert (await limited.beat("c")).status_code == 429
+
+
+async def test_a_leave_is_never_one_too_many(limited: Fleet) -> None:
+    for name in ("a", "b"):
+        await limited.beat(name)
+
+    assert (await limited.beat("c", status="offline")).status_code == 202
+    assert (await limited.beat("d")).status_code == 429
+
+
+async def test_a_beat_that_was_not_committed_takes_no_place(store: Store, clock: TestClock) -> None:
+    quotas = Quotas(store, clock, Settings(max_workers=1))
+
+    with pytest.raises(StoreUnavailable):
+        async with quotas.admitted(beat("a")):
+            raise StoreUnavailable("the disk is full")
+
+    async with quotas.admitted(beat("b")):
+        pass
+    with pytest.raises(QuotaExceeded):
+        async with quotas.admitted(beat("a")):
+            pass
+
+
+async def test_a_worker_that_comes_while_it_is_counted_is_not_forgotten(
+    store: Store, clock: TestClock
+) -> None:
+    quotas = Quotas(store, clock, Settings(max_workers=1))
+
+    async with quotas.admitted(beat("a")):
+        await quotas.count()
+
+    with pytest.raises(QuotaExceeded):
+        async with quotas.admitted(beat("b")):
+            pass
+
+
+class Asked:
+    """A store that counts what is asked of it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.times: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> object:
+        self.times[name] += 1
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize(("most", "asked"), [(0, {}), (5, {"worker": 2})])
+async def test_a_worker_that_is_known_costs_no_question(
+    store: Store, clock: TestClock, most: int, asked: dict[str, int]
+) -> None:
+    watched = Asked(store)
+    quotas = Quotas(watched, clock, Settings(max_workers=most))  # type: ignore[arg-type]
+
+    for n in range(20):
+        async with quotas.admitted(beat(f"w-{n % 2}", seconds=n)):
+            pass
+
+    assert dict(watched.times) == asked
 
 
 async def test_a_beat_too_many_in_one_second_is_told(limited: Fleet) -> None:

@@ -102,9 +102,9 @@ def example(method: str, path: str, operation: Schema) -> str:
     if method != "GET":
         words.append(f"-X {method}")
     if operation["security"]:
-        words.append('-H "Authorization: Bearer $KEY"')
+        words.append('-H "Authorization: Bearer $VOICEGW_API_KEY"')
         words.append("\\\n ")
-    words.append(f'"$COLLECTOR{_address(path, operation["parameters"])}"')
+    words.append(f'"$VOICEGW_COLLECTOR_URL{_address(path, operation["parameters"])}"')
     if "requestBody" in operation:
         sent = operation["requestBody"]["content"][JSON]["example"]
         words.append(f"\\\n  -d '{json.dumps(sent)}'")

@@ -40,9 +40,12 @@ async def healthz(_request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """The store answers, its schema is current, and the clocks agree."""
+    """The store answers and takes beats, its schema is current, and the clocks agree."""
     parts = Parts.of(request)
-    errors = [*await _store_errors(parts.store), *_clock_errors(parts.clock.skew())]
+    unwell = await _store_errors(parts.store)
+    if not unwell:
+        unwell = _commit_errors(parts.intake.failed_at, parts.listener.listened_at)
+    errors = [*unwell, *_clock_errors(parts.clock.skew())]
     if errors:
         raise NotReady("; ".join(f"{name}: {message}" for name, message in errors), errors=errors)
     return JSONResponse({"status": "ready"})
@@ -76,7 +79,17 @@ async def _store_errors(store: Store) -> list[tuple[str, str]]:
     return [("migrations", behind)] if behind else []
 
 
+def _commit_errors(failed_at: int | None, listened_at: int) -> list[tuple[str, str]]:
+    """The collector's own beat, every 5 s, ends it too: to one that is not ready nobody beats."""
+    if failed_at is None or listened_at > failed_at:
+        return []
+    return [("commits", "the last heartbeats could not be committed")]
+
+
 def _clock_errors(skew: int) -> list[tuple[str, str]]:
     if abs(skew) <= MAX_SKEW:
         return []
-    return [("clock", f"this machine's clock is {skew / SECOND:.1f} s off the collector's")]
+    off = f"{abs(skew) / SECOND:.1f} s {'ahead of' if skew > 0 else 'behind'}"
+    return [
+        ("clock", f"the collector's machine has a clock {off} the time that the collector keeps")
+    ]

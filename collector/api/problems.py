@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from collector.errors import CollectorError, Internal, MethodNotAllowed, NotFound
+from collector.errors import NO_ROUTE, CollectorError, Internal, MethodNotAllowed, NotFound
 
 STATUSES: Final = {
     "malformed_json": 400,
@@ -55,7 +55,7 @@ def on_http_exception(request: Request, error: Exception) -> Response:
     """The router's own refusals, in our words."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return problem(NotFound("There is no such route."))
+        return problem(NotFound(NO_ROUTE))
     if error.status_code == 405:
         refused = MethodNotAllowed(f"This route does not take {request.method}.")
         refused.headers = dict(error.headers or {})

@@ -36,9 +36,12 @@ class HeartbeatEndpoint:
         try:
             principal = await auth.require(parts, scope["headers"], "ingest")
             heartbeat = parse(Heartbeat, await read_body(receive))
+            beat = _beat(principal.tenant_id, heartbeat, stamp)
             if parts.quotas.are_on:
-                await parts.quotas.admit(principal.tenant_id, heartbeat.agent_id, stamp)
-            await parts.intake.submit(_beat(principal.tenant_id, heartbeat, stamp))
+                async with parts.quotas.admitted(beat):
+                    await parts.intake.submit(beat)
+            else:
+                await parts.intake.submit(beat)
         except CollectorError as error:
             parts.metrics.beats.labels(error.code).inc()
             raise

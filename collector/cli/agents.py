@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from collector.cli import client
+from collector.cli import client, consent
 from collector.cli.durations import duration
 from collector.cli.filters import Query, filters, given
 from collector.cli.tables import CONFLICT, ago, moment, printable, table
@@ -114,7 +114,10 @@ Examples:
 @click.option("--unseen-for", callback=duration, help="Only those without a beat for so long.")
 @click.option("--dry-run", is_flag=True, help="Only say who would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def remove(dry_run: bool, yes: bool, **wanted: str | int | tuple[str, ...] | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The collector's own answer.")
+def remove(
+    dry_run: bool, yes: bool, as_json: bool, **wanted: str | int | tuple[str, ...] | None
+) -> None:
     """Remove all workers that match; needs a key with the scope admin.
 
     Whoever beats again is simply there again.
@@ -122,26 +125,38 @@ def remove(dry_run: bool, yes: bool, **wanted: str | int | tuple[str, ...] | Non
     query = given(wanted)
     if not query:
         raise click.UsageError("say whom: --status, --name, --project, --region or --unseen-for")
-    _remove(query, yes=yes, dry_run=dry_run)
+    _remove(query, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-def _remove(query: Query, *, yes: bool, dry_run: bool) -> None:
+def _remove(query: Query, *, yes: bool, dry_run: bool, as_json: bool = False) -> None:
     found = client.delete("/v1/agents", {**query, "dry_run": "true"})
+    if as_json and (dry_run or not found["matched"]):
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
     if not found["matched"]:
         click.echo("Nobody matches.")
         return
+    if not as_json:
+        _preview(found)
+    if dry_run:
+        click.echo(f"{found['matched']} would be removed.")
+        return
+    if not yes:
+        these = "this one" if found["matched"] == 1 else f"these {found['matched']}"
+        consent.ask(f"Remove {these}?", err=as_json)
+    removed = client.delete("/v1/agents", query)
+    if as_json:
+        click.echo(json.dumps(removed, ensure_ascii=False))
+    else:
+        click.secho(f"{removed['removed']} removed.", fg="green")
+
+
+def _preview(found: dict[str, Any]) -> None:
     for agent_id in found["agent_ids"]:
         click.echo(f"  {printable(agent_id)}")
     unnamed = found["matched"] - len(found["agent_ids"])
     if unnamed:
         click.echo(f"  and {unnamed} more")
-    if dry_run:
-        click.echo(f"{found['matched']} would be removed.")
-        return
-    if not yes:
-        click.confirm(f"Remove these {found['matched']}?", abort=True)
-    removed = client.delete("/v1/agents", query)["removed"]
-    click.secho(f"{removed} removed.", fg="green")
 
 
 def _show_roster(
@@ -162,6 +177,7 @@ def _show_roster(
         ("AGENT", "NAME", "STATUS", "SESSIONS", "SEEN", "VERSION", "REGION", "HOST"),
         [_row(worker) for worker in roster["workers"]],
         empty="No workers match." if query else "No workers yet.",
+        whole=("AGENT",),
     )
     if gap := roster["recent_gap"]:
         away = [

@@ -14,6 +14,8 @@ from collector.cli.tables import table
 from collector.values import SECOND, Audited
 from contract.vocabulary import DEFAULT_TENANT, MAX_AUDIT_PAGE
 
+HEADS = ("TIME (UTC)", "ACTOR", "ACTION", "SUBJECT", "DETAIL")
+
 
 @click.command(
     epilog="""
@@ -38,9 +40,10 @@ def audit(tenant: str, last: int, as_json: bool) -> None:
         click.echo(json.dumps([{**act._asdict(), "at": act.at / SECOND} for act in acts]))
         return
     table(
-        ("TIME (UTC)", "ACTOR", "ACTION", "SUBJECT", "DETAIL"),
+        HEADS,
         [_row(act) for act in acts],
         empty=f"Nothing was done in {tenant} yet.",
+        whole=HEADS,
     )
 
 
@@ -50,10 +53,20 @@ async def _acts(tenant: str, last: int) -> list[Audited]:
 
 
 def _row(act: Audited) -> tuple[str, ...]:
-    told = [f"{name} {_plain(value)}" for name, value in act.detail.items() if value is not None]
-    when = f"{datetime.fromtimestamp(act.at / SECOND, UTC):%Y-%m-%d %H:%M:%S}"
-    return when, act.actor, act.action, act.subject, ", ".join(told)
+    told = [
+        f"{name} {_plain(name, value)}"
+        for name, value in act.detail.items()
+        # That one worker is one worker is no news.
+        if value is not None and (act.action, name) != ("worker.removed", "workers")
+    ]
+    return _time(act.at / SECOND), act.actor, act.action, act.subject, ", ".join(told)
 
 
-def _plain(value: object) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
+def _plain(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return "+".join(map(str, value))
+    return _time(value) if name.endswith("_at") and isinstance(value, float) else str(value)
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"

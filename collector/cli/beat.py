@@ -13,6 +13,7 @@ import click
 from collector.cli import client
 from collector.cli.durations import duration
 from collector.cli.tables import complain, printable
+from collector.errors import CollectorError, QuotaExceeded
 from contract.vocabulary import MAX_INTEGER, STATUSES, TTL_SECONDS
 
 HEARTBEAT = "/v1/agents/heartbeat"
@@ -61,11 +62,13 @@ def beat(
     AGENT_ID is by default VOICEGW_AGENT_ID, or else the host's name.
 
     With --every it goes on until it is interrupted or told to end, and then says that the worker
-    leaves. A collector that is away meanwhile is tried again at the next beat.
+    leaves. A collector that is away, also at first, or has no room is tried again at the next beat.
 
     Needs a key with the scope ingest: VOICEGW_COLLECTOR_URL (default http://127.0.0.1:8080) and
     VOICEGW_API_KEY.
     """
+    if agent_id == "":
+        raise click.UsageError("AGENT_ID is empty; leave it out for the host's name")
     host = socket.gethostname()
     body = {"agent_id": agent_id or host, "status": status, "active_sessions": sessions}
     body |= {"host": host, **{name: value for name, value in told.items() if value is not None}}
@@ -81,25 +84,31 @@ def _keep_beating(body: dict[str, Any], every: int) -> None:
     # Both end it as Ctrl-C does.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    client.post(HEARTBEAT, body)
-    click.echo(f"{who} is {body['status']}, every {every} s; Ctrl-C ends it.")
+    has_come, trouble = False, None
     with suppress(KeyboardInterrupt):
-        is_away = False
         while True:
+            trouble = _try(body, trouble)
+            if trouble is None and not has_come:
+                click.echo(f"{who} is {body['status']}, every {every} s; Ctrl-C ends it.")
+                has_come = True
             time.sleep(every)
-            is_away = _beat_again(body, was_away=is_away)
+    if trouble is not None and not has_come:
+        raise trouble
     client.post(HEARTBEAT, {**body, "status": "offline", "active_sessions": 0})
     click.echo(f"{who} has left.")
 
 
-def _beat_again(body: dict[str, Any], *, was_away: bool) -> bool:
-    """Whether the collector is away; that is said once, and once that it is back."""
+def _try(body: dict[str, Any], before: CollectorError | None) -> CollectorError | None:
+    """What kept this beat from being taken, if it may be over by the next one.
+
+    That is said once, and once that it is over. What won't be over by itself is raised.
+    """
     try:
         client.post(HEARTBEAT, body)
-    except client.CollectorUnreachable as error:
-        if not was_away:
-            complain(f"{error.detail}; trying again", fg="yellow")
-        return True
-    if was_away:
+    except (client.CollectorUnreachable, client.CollectorRefused, QuotaExceeded) as error:
+        if before is None:
+            complain(f"{error.detail.rstrip('.')}; trying again", fg="yellow")
+        return error
+    if before is not None:
         click.secho("The collector is back.", fg="green", err=True)
-    return False
+    return None

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from collector import __version__
+from collector import __version__, keys
 from collector.cli import client
 from collector.cli.addresses import without_secrets
 from collector.cli.invocation import command
@@ -21,7 +21,6 @@ from collector.errors import (
     CollectorError,
     InvalidField,
     MissingScope,
-    NotFound,
     StoreError,
     Unauthenticated,
 )
@@ -37,6 +36,19 @@ SPACE_FAILED, SPACE_WARNING, SHARE_WARNING = 64 * MIB, 1024 * MIB, 0.1
 SKEW_WARNING = SECOND
 HEARTBEAT = "/v1/agents/heartbeat"
 NTP = "let NTP set it: timedatectl set-ntp true"
+DOCTOR = "collector-doctor"
+# What SQLite says of a file that it can't read, whoever asks.
+CORRUPT = ("not a database", "malformed")
+# What helps where `/readyz` names this.
+READY_FIXES = {
+    "store": "start the collector's store, or see the collector's log for why it does not answer",
+    "commits": "see the collector's log for why its store takes nothing; likely its disk is full",
+    "migrations": "on the collector's store, run: {command} migrate",
+    "clock": (
+        "on the collector's machine, and on its PostgreSQL's, let NTP set the clock "
+        "(timedatectl set-ntp true); if it was set since the start, restart the collector"
+    ),
+}
 
 
 Now = Callable[[], int]
@@ -59,7 +71,7 @@ class Finding(NamedTuple):
 
 class Setting(NamedTuple):
     name: str
-    value: str
+    value: str | None
     source: Literal["environment", "default"]
 
 
@@ -78,7 +90,7 @@ def settings_of(environment: Mapping[str, str]) -> list[Setting]:
     return [
         Setting(name, _shown(name, environment[name]), "environment")
         if environment.get(name)
-        else Setting(name, "–" if default is None else str(default), "default")
+        else Setting(name, None if default is None else str(default), "default")
         for name, default in (*own, *asked)
     ]
 
@@ -160,21 +172,25 @@ def check_collector() -> list[Finding]:
     return [_version(described, about["version"]), _readiness()]
 
 
-def check_beat(*, now: Now = _wall) -> list[Finding]:
+def check_beat(settings: Settings | None = None, *, now: Now = _wall) -> list[Finding]:
     """A beat that leaves nobody alive, with VOICEGW_API_KEY, and how far apart the clocks are."""
     if not os.environ.get("VOICEGW_API_KEY"):
         return [Finding("beat", "warning", "not tried: VOICEGW_API_KEY is not set", _mint())]
-    agent_id = f"collector-doctor-{os.getpid()}"
-    body = {"agent_id": agent_id, "agent_name": "collector-doctor", "status": "offline"}
+    # Always the same one: a second look changes nothing, in the roster, the log or the audit.
+    body = {"agent_id": DOCTOR, "agent_name": DOCTOR, "status": "offline"}
     asked = now()
     try:
         answer = client.post(HEARTBEAT, body)
-    except (Unauthenticated, MissingScope) as error:
+    except Unauthenticated as error:
+        return [Finding("beat", "failed", error.detail + _known_key(settings), _mint())]
+    except MissingScope as error:
         return [Finding("beat", "failed", error.detail, _mint())]
     except CollectorError as error:
-        return [Finding("beat", "failed", f"not taken: {error.detail}", "see the collector's log")]
+        away = isinstance(error, client.CollectorUnreachable)
+        says, fix = f"not taken: {error.detail}", "see the collector's log"
+        return [Finding("beat", "failed", says, fix, is_unreachable=away)]
     skew = (asked + now()) // 2 - round(answer["server_time"] * SECOND)
-    taken = Finding("beat", "ok", f"{agent_id} was taken, {_removed(agent_id)}")
+    taken = Finding("beat", "ok", f"one of {DOCTOR} was taken; the roster has it as offline")
     return [taken, clock_finding("collector", skew)]
 
 
@@ -219,6 +235,13 @@ def _no_file(settings: Settings) -> Finding:
 
 
 def _store_down(settings: Settings, error: StoreError) -> Finding:
+    if is_embedded(settings) and any(sign in error.detail for sign in CORRUPT):
+        says = f"{store_name(settings)} is no store, or a broken one: {error.detail}"
+        fix = (
+            "check the path in COLLECTOR_STORE_URL; if it is right, stop the collector and put a "
+            f"backup in its place: {command()} restore FILE"
+        )
+        return Finding("store", "failed", says, fix)
     fix = (
         "make the file and its directory readable and writable for this user"
         if is_embedded(settings)
@@ -253,19 +276,42 @@ def _readiness() -> Finding:
     try:
         client.probe("/readyz")
     except CollectorError as error:
-        fix = f"see the collector's log; a schema that is behind needs: {command()} migrate"
-        return Finding("readiness", "failed", f"it is not ready: {error.detail}", fix)
-    return Finding("readiness", "ok", "it is ready: its store answers, its clocks agree")
+        named = [name for name, _ in error.errors]
+        fixes = [READY_FIXES[name] for name in named if name in READY_FIXES]
+        fix = "; ".join(fixes or ["see the collector's log"]).format(command=command())
+        # Nothing is named by what stands in front of it, and says that it is away.
+        away = isinstance(error, client.CollectorUnreachable) and set(named) <= {"store"}
+        says = f"it is not ready: {error.detail}"
+        return Finding("readiness", "failed", says, fix, is_unreachable=away)
+    return Finding("readiness", "ok", "it is ready: its store takes beats, its clocks agree")
 
 
-def _removed(agent_id: str) -> str:
+def _known_key(settings: Settings | None) -> str:
+    """What the store at hand has of a key that the collector refused; nothing if it can't say."""
+    if settings is None or (is_embedded(settings) and not Path(store_name(settings)).exists()):
+        return ""
     try:
-        client.delete(client.worker_path(agent_id))
-    except (MissingScope, NotFound):
-        return "and stays as offline: this key may not remove it"
-    except CollectorError as error:
-        return f"and could not be removed: {error.detail}"
-    return "and removed again"
+        state = asyncio.run(_key_state(settings, os.environ["VOICEGW_API_KEY"].strip()))
+    except StoreError:
+        return ""
+    return f" In {store_name(settings)} it is {state}."
+
+
+async def _key_state(settings: Settings, key: str) -> str:
+    store = store_for(settings)
+    try:
+        await store.open()
+        found = await store.find_key(key.removeprefix(KEY_PREFIX)[:KEY_ID_LENGTH])
+    finally:
+        await store.close()
+    if found is None:
+        return "unknown"
+    state = keys.state(found, _wall())
+    return (
+        "active, so it is mistyped, or the collector has another store"
+        if state == "active"
+        else state
+    )
 
 
 def _mint() -> str:

@@ -17,10 +17,12 @@ from collector.cli.invocation import command
 from collector.cli.spinner import waiting
 from collector.cli.tables import complain
 from collector.errors import (
+    NO_ROUTE,
     CollectorError,
     InvalidField,
     MissingScope,
     NotFound,
+    QuotaExceeded,
     Unauthenticated,
 )
 from contract.vocabulary import Scope
@@ -152,16 +154,26 @@ def _key(scope: Scope) -> str:
 
 def _refusal(error: HTTPError) -> CollectorError:
     try:
-        detail = str(json.load(error)["detail"])
+        told = json.load(error)
+        detail = str(told["detail"])
+        named = [(each["field"], each["message"]) for each in told["errors"]]
     except (ValueError, KeyError, TypeError):
-        detail = f"the collector answered {error.code} {error.reason}"
+        told, named = None, []
+        detail = f"what answers at {url()} said {error.code} {error.reason}"
     match error.code:
         case 401:
             return Unauthenticated(f"VOICEGW_API_KEY: {detail}")
         case 403:
             return MissingScope(f"VOICEGW_API_KEY: {detail}")
+        case 404 if told is None or detail == NO_ROUTE:
+            where = f"{error.url} is no route of a collector"
+            return NotFound(f"{where}; set VOICEGW_COLLECTOR_URL to its address, without a path")
         case 404:
             return NotFound(detail)
+        case 422:
+            return InvalidField(detail, errors=named)
+        case 429:
+            return QuotaExceeded(detail)
         case 502 | 503 | 504:
-            return CollectorUnreachable(detail)
+            return CollectorUnreachable(detail, errors=named)
     return CollectorRefused(detail)

@@ -52,7 +52,7 @@ def events(last: int, follow: bool, as_json: bool, **wanted: str | None) -> None
 def _events(last: int, follow: bool, query: Query) -> Iterator[dict[str, Any]]:
     answer = client.get("/v1/events", {**query, "last": str(last)})
     yield from answer["events"]
-    if not answer["events"]:
+    if last and not answer["events"]:
         click.echo("Nothing has happened yet.", err=True)
     while follow:
         asked = {**query, "after": answer["cursor"], "wait": str(WAIT_SECONDS)}

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import time
-from datetime import UTC, datetime
 from typing import Any, cast
 
 import click
@@ -145,6 +144,7 @@ def list_keys(tenant: str | None, as_json: bool) -> None:
         [_row(key) for key in found],
         empty=f"No keys: {command()} keys create --tenant {tenant or DEFAULT_TENANT} "
         "--scopes ingest,read",
+        whole=("ID", "TENANT", "SCOPES"),
     )
     _warn_of_old_ones(found)
 
@@ -154,9 +154,9 @@ def _row(key: dict[str, Any]) -> tuple[str, ...]:
         key["id"],
         key["tenant"],
         ",".join(key["scopes"]),
-        _date(key["created_at"]),
+        ago(max(0, time.time() - key["created_at"])),
         "never" if key["last_used_at"] is None else ago(max(0, time.time() - key["last_used_at"])),
-        "never" if key["expires_at"] is None else _date(key["expires_at"]),
+        "never" if key["expires_at"] is None else ago(time.time() - key["expires_at"]),
         key["state"],
         key["name"] or "",
     )
@@ -172,10 +172,6 @@ def _warn_of_old_ones(found: list[dict[str, Any]]) -> None:
             fg="yellow",
             err=True,
         )
-
-
-def _date(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
 @keys.command(

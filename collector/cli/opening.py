@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from collector.cli.invocation import command
-from collector.errors import NotFound, StoreBehind
+from collector.errors import StoreBehind, StoreUnavailable
 from collector.settings import Settings
 from collector.store.open import is_embedded, store_for, store_name
 from collector.store.protocol import Store
@@ -17,7 +17,7 @@ from collector.store.protocol import Store
 def require_file(chosen: Settings) -> None:
     """Refuse to go on where an embedded store is not there."""
     if is_embedded(chosen) and not Path(store_name(chosen)).exists():
-        raise NotFound(
+        raise StoreUnavailable(
             f"there is no store at {store_name(chosen)}; run this where the collector runs, "
             "or set COLLECTOR_STORE_URL"
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from collector.cli import consent
 from collector.cli.backup import embedded_store, facts, progress, show
 from collector.cli.invocation import command
 from collector.clock import SystemClock
@@ -48,7 +49,7 @@ def restore(file: Path, yes: bool, discard: bool, as_json: bool) -> None:
     if not as_json:
         show(file, contents)
     if not yes:
-        click.confirm(_question(store, discard), abort=True, err=as_json)
+        consent.ask(_question(store, discard), err=as_json)
     kept = None if discard or not store.exists() else _kept(store)
     reopened = sorted(copies.revoked_keys(store) - contents.revoked)
     with progress("Restoring") as tell:

@@ -224,13 +224,13 @@ First start: tenant `{DEFAULT_TENANT}` has a key for everything. It is shown onl
   export VOICEGW_COLLECTOR_URL={url}
   export VOICEGW_API_KEY={key}
 
-A first heartbeat:
+With both variables set, a first heartbeat:
 
-  curl -sS {url}/v1/agents/heartbeat -H 'Authorization: Bearer {key}' \
+  curl -sS {url}/v1/agents/heartbeat -H "Authorization: Bearer $VOICEGW_API_KEY" \
 -H 'Content-Type: application/json' \
 -d '{{"agent_id": "hello-1", "agent_name": "hello", "status": "idle"}}'
 
-And who is there, with both variables set:
+And who is there:
 
   {command()} agents list
 """

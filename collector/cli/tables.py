@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from itertools import compress
 
 import click
 
@@ -29,17 +30,27 @@ GAP = "  "
 NARROWEST = 6
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    empty: str,
+    whole: Collection[str] = (),
+) -> None:
     """Columns as wide as they need to be, or as the terminal lets them.
 
-    Words that are a state have its colour.
+    Those that are `whole` are never cut, because people copy what stands there: rather the line
+    goes on in the terminal's next one. Words that are a state have its colour.
     """
     if not rows:
         click.echo(empty)
         return
+    room = _room()
     cells = [[printable(cell) for cell in row] for row in rows]
+    if room is not None:
+        heads, cells = _filled(heads, cells)
     widths = [max(map(width_of, column)) for column in zip(heads, *cells, strict=True)]
-    widths = fitted(widths, _room())
+    widths = fitted(widths, room, [head in whole for head in heads])
     click.secho(GAP.join(_padded(heads, widths)).rstrip(), bold=True)
     for row in cells:
         places = zip(row, _padded(row, widths), strict=True)
@@ -82,15 +93,24 @@ def width_of(text: str) -> int:
     )
 
 
-def fitted(widths: Sequence[int], room: int | None) -> list[int]:
-    """Take from the widest column, again and again, until all fit into the room."""
+def fitted(widths: Sequence[int], room: int | None, whole: Sequence[bool] = ()) -> list[int]:
+    """Take from the widest column that may be cut, again and again, until all fit into the room."""
     fit = list(widths)
+    kept = list(whole) or [False] * len(fit)
     while room is not None and sum(fit) + len(GAP) * (len(fit) - 1) > room:
-        widest = fit.index(max(fit))
-        if fit[widest] <= NARROWEST:
-            break
+        cut = [width for width, is_kept in zip(fit, kept, strict=True) if not is_kept]
+        if max(cut, default=0) <= NARROWEST:
+            # Too long in any case: then nothing is gained by cutting the others.
+            return list(widths) if any(kept) else fit
+        widest = next(n for n, width in enumerate(fit) if width == max(cut) and not kept[n])
         fit[widest] -= 1
     return fit
+
+
+def _filled(heads: Sequence[str], cells: list[list[str]]) -> tuple[Sequence[str], list[list[str]]]:
+    """Without the columns in which nothing stands: a terminal has no room for them."""
+    used = [any(column) for column in zip(*cells, strict=True)]
+    return list(compress(heads, used)), [list(compress(row, used)) for row in cells]
 
 
 def _span(seconds: float) -> str:

@@ -8,7 +8,8 @@ import time
 
 import click
 
-from collector.cli import opening
+from collector.cli import consent, opening
+from collector.cli.invocation import command
 from collector.cli.keys import tenant_name
 from collector.cli.tables import ago, table
 from collector.clock import SystemClock
@@ -97,7 +98,7 @@ def remove(tenant: str, yes: bool) -> None:
     """
     held = asyncio.run(_holdings(tenant))
     if not yes:
-        click.confirm(f"Remove {tenant} with {_listed(held)}?", abort=True)
+        consent.ask(f"Remove {tenant} with {_listed(held)}?")
     gone = asyncio.run(_remove(tenant))
     click.secho(f"Removed {tenant} with {_listed(gone)}.", fg="green")
 
@@ -110,7 +111,7 @@ async def _every() -> list[Tenant]:
 async def _holdings(tenant: str) -> dict[str, int]:
     async with opening.opened(opening.settings(), existing=True) as store:
         if tenant not in [each.tenant_id for each in await store.tenants()]:
-            raise NotFound(f"there is no tenant {tenant}; `collector tenants list` shows them")
+            raise NotFound(f"there is no tenant {tenant}; `{command()} tenants list` shows them")
         return await store.holdings(tenant)
 
 

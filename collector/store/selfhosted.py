@@ -280,7 +280,9 @@ def lock_of(path: Path) -> Path:
 
 def only_collector(path: Path) -> IO[str]:
     """A lock that the operating system drops with the process, however it ends."""
-    lock = lock_of(path).open("w")
+    name = lock_of(path)
+    name.touch(mode=0o600)
+    lock = name.open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
