@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed peer peer-report bench-ingest bench-subscribers clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed peer peer-report bench-ingest bench-subscribers bench-producer clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -67,6 +67,9 @@ bench-ingest: install  ## heartbeats a second on each store, as ratios (needs wr
 
 bench-subscribers: install  ## heartbeats a second with a thousand subscribers, of without (needs wrk)
 	$(BIN)/python -m benchmarks.subscribers
+
+bench-producer: install  ## what register_worker costs its host, beside the peer's (needs the network once)
+	$(BIN)/python -m benchmarks.producer
 
 clean:  ## remove the environment and the caches, never the data
 	rm -rf $(VENV) .peer .mypy_cache .pytest_cache .ruff_cache

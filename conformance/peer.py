@@ -7,7 +7,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,18 +18,15 @@ from pathlib import Path
 import click
 import httpx2
 
-from conformance import report
+from conformance import report, wheel
 from conformance.case import all_cases
 from conformance.command import CONTRACT, titles
 from conformance.launcher import ROOT
 from conformance.page import page
 from conformance.runner import Outcome, Results, run
 from conformance.target import Keys, Target, Unreachable
+from conformance.wheel import NAME, VERSION
 
-NAME, VERSION = "voicegateway", "0.27.0"
-# The server crashes at its start with the fastapi that it would choose itself.
-PINS = (f"{NAME}[collector]=={VERSION}", "fastapi==0.128.0")
-ENVIRONMENT = ROOT / ".peer" / "server"
 JSON, PAGE = "peer-report.json", "peer-report.md"
 EVERYTHING = "admin,ingest,read,write"
 START_SECONDS = 60
@@ -86,7 +82,8 @@ def peer(into: Path, page_only: bool) -> None:
     """
     if not page_only:
         try:
-            install()
+            # Installs it: later calls find it there.
+            wheel.server()
             results = asyncio.run(_judge())
         except Unreachable as error:
             click.secho(f"peer: {error}", fg="red", err=True)
@@ -101,19 +98,6 @@ def written(json_file: Path) -> str:
     """The page that the results in this file make."""
     (results,) = json.loads(json_file.read_text())
     return page(results, titles(CONTRACT.read_text()))
-
-
-def install() -> None:
-    """The peer's environment: made once, then kept until the pins change."""
-    python, installed = ENVIRONMENT / "bin" / "python", ENVIRONMENT / "installed"
-    if installed.exists() and installed.read_text() == "\n".join(PINS):
-        return
-    _say(f"installing {' and '.join(PINS)}")
-    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    for command in ((sys.executable, "-m", "venv", "--clear", ENVIRONMENT), (*pip, *PINS)):
-        if subprocess.run(command, stdout=sys.stderr.fileno()).returncode:
-            raise Unreachable(f"{NAME} {VERSION} can't be installed")
-    installed.write_text("\n".join(PINS))
 
 
 async def _judge() -> Results:
@@ -202,7 +186,7 @@ async def _start(
     directory: Path, log: Path, program: str, *order: str
 ) -> asyncio.subprocess.Process:
     """One of its commands, on the store and the settings of this directory alone."""
-    command = [str(ENVIRONMENT / "bin" / "python"), "-c", program, *order]
+    command = [str(wheel.server()), "-c", program, *order]
     settings = {"HOME": str(directory), "VOICEGW_DB_PATH": str(directory / "store.db")}
     with log.open("wb") as output:
         return await asyncio.create_subprocess_exec(

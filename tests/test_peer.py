@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from conformance import wheel
 from conformance.launcher import launched
 from conformance.target import Target
 from tests.fleet import client_of
@@ -24,9 +24,7 @@ from tests.processes import DEADLINE_SECONDS, Serving, create_key, environment, 
 # Installing the peer needs the network: other runs don't even collect this.
 __test__ = os.environ.get("PEER") == "1"
 
-PEER = "voicegateway==0.27.0"
 PRODUCER = Path(__file__).with_name("peer_producer.py")
-DIRECTORY = Path(__file__).parents[1] / ".peer"
 
 DESCRIPTION = {
     "agent_name": "peer-reception",
@@ -42,12 +40,7 @@ pytestmark = pytest.mark.usefixtures("anyio_backend")
 @pytest.fixture(scope="session")
 def peer_python() -> Path:
     """The Python of an environment that has the peer's wheel; made once, then kept."""
-    python, installed = DIRECTORY / "venv" / "bin" / "python", DIRECTORY / PEER
-    if not installed.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", DIRECTORY / "venv"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", PEER], check=True)
-        installed.touch()
-    return python
+    return wheel.producer()
 
 
 def start_producer(

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from conformance.launcher import ROOT
-from conformance.peer import JSON, PAGE, VERSION, steady, written
+from conformance.peer import JSON, PAGE, steady, written
 from conformance.runner import Outcome, Results
 from conformance.target import Description
+from conformance.wheel import VERSION
 
 DOCS = ROOT / "docs"
 KEY = re.compile(r"vk_[A-Za-z0-9]{32}")
