@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed peer peer-report bench-ingest bench-subscribers bench-producer clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed peer peer-report recipes bench-ingest bench-subscribers bench-producer clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -62,6 +62,9 @@ peer: install  ## the real voicegateway producer, unmodified, against this colle
 peer-report: install  ## the suite against the real voicegateway server, into docs/peer-report.md (needs the network)
 	$(BIN)/python -m conformance.peer
 
+recipes: install  ## the recipes for LiveKit and Pipecat, with the real packages (needs the network)
+	RECIPES=1 $(BIN)/pytest tests/test_recipes_voice.py
+
 bench-ingest: install  ## heartbeats a second on each store, as ratios (needs wrk)
 	$(BIN)/python -m benchmarks.ingest
 
@@ -72,4 +75,4 @@ bench-producer: install  ## what register_worker costs its host, beside the peer
 	$(BIN)/python -m benchmarks.producer
 
 clean:  ## remove the environment and the caches, never the data
-	rm -rf $(VENV) .peer .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .peer .recipes .mypy_cache .pytest_cache .ruff_cache

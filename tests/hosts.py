@@ -56,6 +56,16 @@ class Host:
         cls, program: str, url: str, key: str, **variables: str
     ) -> AsyncIterator[Host]:
         """That program after the prelude; nothing of it outlives the block."""
+        command = (sys.executable, "-c", PRELUDE + program)
+        async with cls.started(*command, url=url, key=key, cwd=ROOT, **variables) as host:
+            yield host
+
+    @classmethod
+    @asynccontextmanager
+    async def started(
+        cls, *command: str | Path, url: str, key: str, cwd: Path = ROOT, **variables: str
+    ) -> AsyncIterator[Host]:
+        """Any command, which finds the collector and this repository in its environment."""
         given = {
             "VOICEGW_COLLECTOR_URL": url,
             "VOICEGW_API_KEY": key,
@@ -63,8 +73,9 @@ class Host:
             "PYTHONPATH": str(ROOT),
         }
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", PRELUDE + program),
+            *command,
             env=environment(given | variables),
+            cwd=cwd,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -80,17 +91,26 @@ class Host:
 
     async def said(self) -> dict[str, Any]:
         """The next thing that it says."""
+        facts: dict[str, Any] = json.loads(await self.line())
+        return facts
+
+    async def line(self) -> str:
+        """The next line that it prints."""
         assert self._process.stdout is not None
         async with asyncio.timeout(DEADLINE_SECONDS):
             line = await self._process.stdout.readline()
         assert line, await self.log()
-        facts: dict[str, Any] = json.loads(line)
-        return facts
+        return line.decode().rstrip("\n")
 
-    def tell(self) -> None:
-        """Give it the word that it waits for."""
+    def tell(self, *words: str) -> None:
+        """Give it the word that it waits for, or these lines."""
         assert self._process.stdin is not None
-        self._process.stdin.write(b"go on\n")
+        self._process.stdin.write("".join(f"{word}\n" for word in words or ("go on",)).encode())
+
+    def hang_up(self) -> None:
+        """There is nothing more to tell."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     def kill(self, number: int) -> None:
         self._process.send_signal(number)

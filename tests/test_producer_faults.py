@@ -340,7 +340,7 @@ async def test_no_proxy_is_asked_for_what_the_environment_excepts(fleet: Fleet) 
 @pytest.mark.parametrize(
     ("variables", "told"),
     [
-        ({"VOICEGW_COLLECTOR_URL": ""}, "must begin with http:// or https:// and a host"),
+        ({"VOICEGW_COLLECTOR_URL": ""}, "no collector is given: set VOICEGW_COLLECTOR_URL"),
         ({"VOICEGW_COLLECTOR_URL": "localhost:8080"}, "must begin with http:// or https://"),
         ({"VOICEGW_COLLECTOR_URL": "http://localhost:x"}, "Port could not be cast"),
         ({"VOICEGW_API_KEY": ""}, "no key is given: set VOICEGW_API_KEY or api_key"),

@@ -45,6 +45,8 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """ValueError says what is wrong with it."""
+        if not url.strip():
+            raise ValueError("no collector is given: set VOICEGW_COLLECTOR_URL or collector_url")
         parts = urlsplit(url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("the collector's URL must begin with http:// or https:// and a host")
