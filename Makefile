@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed peer peer-report recipes bench-ingest bench-subscribers bench-producer clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-console peer peer-report recipes bench-ingest bench-subscribers bench-producer clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -56,6 +56,9 @@ proof-kill: install  ## kill -9 under load, both stores: nothing acknowledged is
 proof-feed: install  ## follow the feed while collectors are killed: nothing lost, repeated or reordered
 	$(BIN)/python -m benchmarks.feed
 
+proof-console: install  ## the console with 5,000 workers beside 50: tasks, frames, memory (needs chromium)
+	$(BIN)/python -m benchmarks.console
+
 peer: install  ## the real voicegateway producer, unmodified, against this collector (needs the network)
 	PEER=1 $(BIN)/pytest tests/test_peer.py
 
@@ -75,4 +78,4 @@ bench-producer: install  ## what register_worker costs its host, beside the peer
 	$(BIN)/python -m benchmarks.producer
 
 clean:  ## remove the environment and the caches, never the data
-	rm -rf $(VENV) .peer .recipes .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .peer .recipes .axe .mypy_cache .pytest_cache .ruff_cache

@@ -17,6 +17,7 @@ from collector import logs
 from collector.api import (
     asyncapi,
     audit,
+    console,
     docs,
     events,
     gaps,
@@ -70,6 +71,8 @@ ROUTES = [
     Route("/openapi.json", openapi.openapi),
     Route("/asyncapi.json", asyncapi.asyncapi),
     Route("/docs", docs.docs),
+    Route("/", console.page),
+    Route("/console/{path:path}", console.asset),
 ]
 
 

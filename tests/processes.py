@@ -62,7 +62,12 @@ class Serving:
     """`collector serve` on a free port, from its welcome on; nothing of it outlives the block."""
 
     def __init__(
-        self, store_url: str | None, cwd: Path, *, env: Mapping[str, str] = NOTHING
+        self,
+        store_url: str | None,
+        cwd: Path,
+        *,
+        env: Mapping[str, str] = NOTHING,
+        port: int = 0,
     ) -> None:
         store = {} if store_url is None else {"COLLECTOR_STORE_URL": store_url}
         with ExitStack() as stack:
@@ -70,7 +75,7 @@ class Serving:
             self._stdout = stack.enter_context(TemporaryFile())
             self._stderr = stack.enter_context(TemporaryFile())
             self._process = subprocess.Popen(
-                [COMMAND, "serve", "--port", "0"],
+                [COMMAND, "serve", "--port", str(port)],
                 env=environment({**store, **env}),
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,

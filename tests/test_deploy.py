@@ -32,7 +32,7 @@ FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and "secrets
 OPERATE = (ROOT / "docs" / "operate.md").read_text()
 CLIENTS = (ROOT / "docs" / "clients.md").read_text()
 UNIT = (DEPLOY / "systemd" / "collector.service").read_text()
-PATHS = {route.path for route in ROUTES}
+PATHS = {route.path_format for route in ROUTES}
 # Until a stop is over: what is under way, then the last commit, tried twice.
 STOP_SECONDS = Settings().shutdown_seconds + 2 * STATEMENT_SECONDS
 

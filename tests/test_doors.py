@@ -78,7 +78,7 @@ SENT: dict[str, Any] = {
 
 def test_every_route_is_in_the_contracts_table_of_scopes() -> None:
     served = {
-        (method, route.path)
+        (method, route.path_format)
         for route in ROUTES
         if isinstance(route, Route)
         for method in route.methods or ()

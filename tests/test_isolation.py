@@ -19,12 +19,12 @@ QUERIES = {
     ("DELETE", "/v1/agents"): (f"?project={SECRET}", f"?project={SECRET}&dry_run=true"),
 }
 ASKED = [
-    (method, route.path, query)
+    (method, route.path_format, query)
     for route in ROUTES
     if isinstance(route, Route) and route.path not in STREAMS
     for method in sorted(route.methods or ("GET", "DELETE"))
     if method != "HEAD"
-    for query in QUERIES.get((method, route.path), ("",))
+    for query in QUERIES.get((method, route.path_format), ("",))
 ]
 
 

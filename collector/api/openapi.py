@@ -50,7 +50,7 @@ async def openapi(request: Request) -> Response:
 def doors(routes: Iterable[BaseRoute]) -> tuple[Door, ...]:
     """Method and path of every route, in order; HEAD goes with GET."""
     return tuple(
-        (method, route.path)
+        (method, route.path_format)
         for route in routes
         if isinstance(route, Route)
         for method in sorted(route.methods or (), reverse=True)

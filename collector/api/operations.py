@@ -122,6 +122,7 @@ CURSOR = Parameter(
 )
 DRY_RUN = Parameter("dry_run", "Only say who would be removed.", {"type": "boolean"}, example=True)
 SINCE = Parameter("since", "Epoch seconds, as a plain decimal number.", _TIME)
+PATH = Parameter("path", "A file of the console.", {"type": "string"}, "path", example="app.js")
 STEPS = Parameter("steps", "How many steps.", _whole(1, MAX_PRESENCE_STEPS), example=60)
 STEP_SECONDS = Parameter(
     "step_seconds", "How long each step is.", _whole(1, MAX_STEP_SECONDS), example=60
@@ -332,5 +333,16 @@ OPERATIONS: Final[dict[Door, Operation]] = {
         "This description, for people.",
         None,
         Answer(200, "A page that needs nothing else.", media_type="text/html"),
+    ),
+    ("GET", "/"): Operation(
+        SERVER, "The console.", None, Answer(200, "The page.", media_type="text/html")
+    ),
+    ("GET", "/console/{path}"): Operation(
+        SERVER,
+        "What the console loads.",
+        None,
+        Answer(200, "A module, a style or an image.", media_type="text/javascript"),
+        (PATH,),
+        refusals=("not_found",),
     ),
 }

@@ -1,0 +1,112 @@
+// The page: who is signed in, which view is shown, and whether the feed is live.
+
+import * as address from "./address.js";
+import { api } from "./api.js";
+import { h, setClass, setText } from "./dom.js";
+import { fleet } from "./fleet.js";
+import { duration, everySecond } from "./time.js";
+import "./views/events-view.js";
+import "./views/fleet-view.js";
+import "./views/keys-view.js";
+import "./views/sessions-view.js";
+import "./views/sign-in.js";
+import "./views/worker-view.js";
+
+const VIEWS = { "": "fleet-view", worker: "worker-view", events: "events-view", keys: "keys-view", sessions: "sessions-view" };
+const TITLES = { "": "Fleet", worker: "Worker", events: "Events", keys: "Keys", sessions: "Sessions" };
+
+class App {
+  session = null;
+
+  async start() {
+    document.addEventListener("click", address.follow);
+    document.addEventListener("signed-in", ({ detail }) => this.enter(detail));
+    document.addEventListener("signed-out", () => this.out());
+    addEventListener("popstate", () => this.show());
+    addEventListener("navigate", () => this.show());
+    addEventListener("pageshow", ({ persisted }) => persisted && this.session && fleet.join());
+    fleet.addEventListener("connection", () => this.showConnection());
+    everySecond(() => this.showConnection());
+    await this.begin();
+  }
+
+  // A collector that is away at the very start is waited for.
+  async begin() {
+    try {
+      this.enter(await api.current());
+    } catch (refused) {
+      if (refused.status === 401) return this.out();
+      document.body.replaceChildren(h("main", { class: "centre" }, h("p", { class: "note bad", role: "alert" }, `${refused.message} Trying again…`)));
+      setTimeout(() => this.begin(), 2000);
+    }
+  }
+
+  enter(session) {
+    this.session = session;
+    this.view = h("main", { id: "main", tabindex: "-1" });
+    document.body.replaceChildren(h("a", { class: "skip", href: "#main" }, "Skip to content"), this.header(), (this.banner = h("div", { class: "banner", role: "status", hidden: true })), this.view);
+    fleet.join();
+    this.show();
+  }
+
+  out(told = null) {
+    this.session = null;
+    fleet.forget();
+    document.title = "Sign in · worker-presence";
+    document.body.replaceChildren(h("sign-in"));
+    if (told) document.querySelector("sign-in form").prepend(h("p", { class: "note", role: "status" }, told));
+  }
+
+  header() {
+    const link = (view) => h("a", { href: address.href({ view }), "data-in": true, "data-view": view }, TITLES[view]);
+    const isAdmin = this.session.scopes.includes("admin");
+    this.nav = h("nav", { "aria-label": "Views" }, link(""), link("events"), isAdmin && link("keys"));
+    this.live = h("span", { class: "live", role: "status" });
+    const leave = h("button", { class: "quiet", type: "button", onclick: () => this.signOut() }, "Sign out");
+    return h(
+      "header",
+      { class: "top" },
+      h("a", { class: "mark", href: "/", "data-in": true }, h("img", { src: "/console/icon.svg", alt: "", width: "24", height: "24" }), h("span", {}, this.session.tenant)),
+      this.nav,
+      h("div", { class: "top-end" }, this.live, h("a", { class: "quiet", href: address.href({ view: "sessions" }), "data-in": true }, "Sessions"), leave),
+    );
+  }
+
+  show() {
+    if (!this.session) return;
+    const wanted = address.read().view ?? "";
+    const view = VIEWS[wanted] ? wanted : "";
+    for (const link of this.nav.children) {
+      if (link.dataset.view === view) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    const element = document.createElement(VIEWS[view]);
+    element.session = this.session;
+    this.view.replaceChildren(element);
+    document.title = `${TITLES[view]} · ${this.session.tenant}`;
+    scrollTo(0, 0);
+    this.showConnection();
+  }
+
+  showConnection() {
+    if (!this.session) return;
+    const { state, since } = fleet.connection;
+    if (state === "out") return this.out("Your session has ended. Sign in again.");
+    const isAway = state === "away";
+    setText(this.live, { live: "Live", away: "Disconnected", connecting: "Connecting" }[state]);
+    setClass(this.live, `live ${state}`);
+    setClass(document.body, isAway ? "stale" : "");
+    this.banner.hidden = !isAway;
+    if (isAway) setText(this.banner, `The collector can't be reached, for ${duration((Date.now() - since) / 1000)}. What you see is from before; it is tried again by itself.`);
+  }
+
+  async signOut() {
+    try {
+      await api.endSession("current");
+    } finally {
+      this.out();
+    }
+  }
+}
+
+new App().start();

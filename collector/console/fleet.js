@@ -1,0 +1,68 @@
+// The fleet in this page: what the feed told, and whom to tell when it changes.
+
+import { Follower } from "./follower.js";
+import { heardTime } from "./time.js";
+
+class Fleet extends EventTarget {
+  workers = new Map();
+  connection = { state: "connecting", since: Date.now() };
+  // Whether the first snapshot is there: until then an empty fleet means nothing.
+  isKnown = false;
+
+  join() {
+    if (this.port || this.follower) return;
+    if ("SharedWorker" in window) {
+      this.port = new SharedWorker("/console/hub.js", { type: "module", name: "worker-presence" }).port;
+      this.port.addEventListener("message", ({ data }) => this.take(data));
+      this.port.start();
+      this.port.postMessage("join");
+    } else {
+      this.follower = new Follower((message) => this.take(message));
+      this.follower.start();
+    }
+  }
+
+  leave() {
+    this.port?.postMessage("leave");
+    this.port?.close();
+    this.follower?.stop();
+    this.port = this.follower = null;
+  }
+
+  forget() {
+    this.leave();
+    this.workers = new Map();
+    this.isKnown = false;
+    this.connection = { state: "connecting", since: Date.now() };
+  }
+
+  take(message) {
+    if (message.at) heardTime(message.at);
+    if (message.type === "connection") this.hear(message.connection);
+    if (message.type === "fleet") this.begin(message);
+    if (message.type === "changes") this.change(message);
+  }
+
+  begin({ workers, connection, at }) {
+    this.workers = new Map(workers.map((worker) => [worker.agent_id, worker]));
+    this.isKnown ||= at !== null;
+    this.hear(connection);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  change({ changed, removed, events }) {
+    for (const worker of changed) this.workers.set(worker.agent_id, worker);
+    for (const id of removed) this.workers.delete(id);
+    this.dispatchEvent(new Event("change"));
+    if (events.length) this.dispatchEvent(new CustomEvent("told", { detail: events }));
+  }
+
+  hear(connection) {
+    this.connection = connection;
+    this.dispatchEvent(new Event("connection"));
+  }
+}
+
+export const fleet = new Fleet();
+
+addEventListener("pagehide", () => fleet.leave());

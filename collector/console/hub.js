@@ -1,0 +1,36 @@
+// The shared worker: one stream for all tabs of a browser.
+
+import { Follower } from "./follower.js";
+
+const ports = new Set();
+let follower = null;
+
+function tellAll(message) {
+  for (const port of ports) port.postMessage(message);
+}
+
+function begin() {
+  follower?.stop();
+  follower = new Follower(tellAll);
+  follower.start();
+}
+
+function leave(port) {
+  ports.delete(port);
+  if (ports.size) return;
+  follower?.stop();
+  follower = null;
+}
+
+self.addEventListener("connect", ({ ports: [port] }) => {
+  port.addEventListener("message", ({ data }) => {
+    if (data === "leave") leave(port);
+    if (data === "join") {
+      ports.add(port);
+      // Whoever comes after a sign-in begins anew for all.
+      if (!follower || follower.connection.state === "out") begin();
+      port.postMessage(follower.whole());
+    }
+  });
+  port.start();
+});

@@ -1,0 +1,59 @@
+// Time as the collector sees it, and how long ago something was.
+
+let ahead = 0;
+
+// The collector's clock at this moment, as a frame of it told.
+export function heardTime(serverSeconds) {
+  ahead = serverSeconds - Date.now() / 1000;
+}
+
+export function now() {
+  return Date.now() / 1000 + ahead;
+}
+
+const UNITS = [
+  ["d", 86400],
+  ["h", 3600],
+  ["m", 60],
+  ["s", 1],
+];
+
+// "12s", "3m 20s", "5h 2m", "4d 1h": the two largest units that say something.
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const first = UNITS.findIndex(([, size]) => whole >= size);
+  if (first < 0) return "0s";
+  const [unit, size] = UNITS[first];
+  const count = Math.floor(whole / size);
+  const next = UNITS[first + 1];
+  if (!next || count >= 10) return `${count}${unit}`;
+  const rest = Math.floor((whole % size) / next[1]);
+  return rest ? `${count}${unit} ${rest}${next[0]}` : `${count}${unit}`;
+}
+
+export function ago(at) {
+  return at === null ? "never" : `${duration(now() - at)} ago`;
+}
+
+export function until(at) {
+  return at <= now() ? `${duration(now() - at)} ago` : `in ${duration(at - now())}`;
+}
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export const clockTime = (at) => CLOCK.format(at * 1000);
+export const minuteTime = (at) => MINUTE.format(at * 1000);
+export const dateTime = (at) => DATE.format(at * 1000);
+
+// One timer for the whole page: whoever shows an age hears of every second.
+const listeners = new Set();
+setInterval(() => {
+  if (!document.hidden) for (const listener of listeners) listener();
+}, 1000);
+
+export function everySecond(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}

@@ -1,0 +1,109 @@
+// <events-view>: the live feed, which can be filtered and held.
+
+import * as address from "../address.js";
+import { api } from "../api.js";
+import { h, setText } from "../dom.js";
+import { fleet } from "../fleet.js";
+import { emptyState, note, plural } from "../parts.js";
+import { eventRow, KINDS } from "./event-row.js";
+
+const KEPT = 500;
+
+class EventsView extends HTMLElement {
+  connectedCallback() {
+    this.choices = address.read();
+    this.events = [];
+    this.waiting = [];
+    this.isHeld = false;
+    this.build();
+    this.onTold = ({ detail }) => this.hear(detail);
+    fleet.addEventListener("told", this.onTold);
+    this.load();
+  }
+
+  disconnectedCallback() {
+    fleet.removeEventListener("told", this.onTold);
+  }
+
+  build() {
+    const search = h("input", { type: "search", placeholder: "Filter by id or name…", "aria-label": "Filter events", value: this.choices.q });
+    search.addEventListener("input", () => this.choose({ q: search.value }));
+    const kind = h("select", { "aria-label": "Kind" }, h("option", { value: "" }, "Kind: All"), Object.entries(KINDS).map(([type, word]) => h("option", { value: type }, word)));
+    kind.value = this.choices.kind ?? "";
+    kind.addEventListener("change", () => this.choose({ kind: kind.value }));
+    this.hold = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.turn() }, "Pause");
+    this.found = h("span", { class: "found", role: "status" });
+    this.list = h("ol", { class: "events", "aria-label": "Events, newest first" });
+    this.told = h("div");
+    this.replaceChildren(h("h1", { class: "aside" }, "Events"), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.list);
+  }
+
+  async load() {
+    try {
+      const { events } = await api.lastEvents(KEPT);
+      const seen = new Set(this.events.map((event) => event.cursor));
+      const lines = events.filter((event) => event.type !== "snapshot" && !seen.has(event.cursor));
+      this.events = [...this.events, ...lines.reverse()].slice(0, KEPT);
+      this.show();
+    } catch (refused) {
+      this.told.replaceChildren(note("bad", refused.message));
+    }
+  }
+
+  hear(events) {
+    const newest = [...events].reverse();
+    if (this.isHeld) {
+      this.waiting = [...newest, ...this.waiting].slice(0, KEPT);
+      this.showFound();
+      return;
+    }
+    this.events = [...newest, ...this.events].slice(0, KEPT);
+    const rows = newest.filter(this.matching()).map((event) => this.row(event, true));
+    if (!this.list.children.length) return this.show();
+    this.list.prepend(...rows);
+    while (this.list.children.length > KEPT) this.list.lastElementChild.remove();
+    this.showFound();
+  }
+
+  turn() {
+    this.isHeld = !this.isHeld;
+    this.hold.setAttribute("aria-pressed", String(this.isHeld));
+    setText(this.hold, this.isHeld ? "Go on" : "Pause");
+    if (!this.isHeld) {
+      this.events = [...this.waiting, ...this.events].slice(0, KEPT);
+      this.waiting = [];
+      this.show();
+    }
+    this.showFound();
+  }
+
+  choose(choices) {
+    Object.assign(this.choices, choices);
+    address.write(choices);
+    this.show();
+  }
+
+  matching() {
+    const word = (this.choices.q || "").toLowerCase();
+    const { kind } = this.choices;
+    return ({ type, worker }) => (!kind || type === kind) && (!word || `${worker.agent_id}\n${worker.agent_name}`.toLowerCase().includes(word));
+  }
+
+  row(event, isNew = false) {
+    return h("li", { class: isNew ? "new" : null }, eventRow(event));
+  }
+
+  show() {
+    const shown = this.events.filter(this.matching());
+    this.list.replaceChildren(...shown.map((event) => this.row(event)));
+    this.told.replaceChildren(...(shown.length ? [] : [emptyState(this.events.length ? "Nothing matches" : "Nothing has happened yet")]));
+    this.showFound();
+  }
+
+  showFound() {
+    const words = [plural(this.list.children.length, "event"), this.isHeld && `held, ${this.waiting.length.toLocaleString()} waiting`];
+    setText(this.found, words.filter(Boolean).join(" · "));
+  }
+}
+
+customElements.define("events-view", EventsView);

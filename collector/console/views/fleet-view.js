@@ -1,0 +1,260 @@
+// <fleet-view>: everybody, by group, with what they do now.
+
+import * as address from "../address.js";
+import { arrange, count, GROUPINGS, SORTS, stateOf, turned, valuesOf } from "../arrange.js";
+import { h, setClass, setText, setVariable } from "../dom.js";
+import { fleet } from "../fleet.js";
+import { bytes, meter, plural, stateBadge } from "../parts.js";
+import { ago, dateTime, everySecond } from "../time.js";
+import "../virtual-list.js";
+import "./first-minute.js";
+import "./hour-band.js";
+
+const STATUSES = { "": "All", online: "Online", busy: "Busy", idle: "Idle", offline: "Offline", lost: "Lost", conflict: "Conflict" };
+
+class FleetView extends HTMLElement {
+  connectedCallback() {
+    this.choices = address.read();
+    this.full = h("div", { class: "fleet" }, this.figures(), h("hour-band"), this.toolbar(), this.table());
+    this.first = null;
+    this.onChange = () => this.plan();
+    fleet.addEventListener("change", this.onChange);
+    this.stop = everySecond(() => this.tick());
+    this.refresh();
+  }
+
+  disconnectedCallback() {
+    fleet.removeEventListener("change", this.onChange);
+    cancelAnimationFrame(this.planned);
+    this.stop();
+  }
+
+  // Many changes, one drawing.
+  plan() {
+    cancelAnimationFrame(this.planned);
+    this.planned = requestAnimationFrame(() => this.refresh());
+  }
+
+  refresh() {
+    if (!fleet.isKnown) {
+      this.replaceChildren(h("p", { class: "waiting", role: "status" }, "Reading the roster…"));
+      return;
+    }
+    if (!fleet.workers.size) {
+      this.first ??= h("first-minute");
+      if (this.firstElementChild !== this.first) this.replaceChildren(this.first);
+      return;
+    }
+    if (this.firstElementChild !== this.full) this.replaceChildren(this.full);
+    this.showFigures(count(fleet.workers.values()));
+    this.showChoices();
+    const { rows, counts, groups } = arrange(fleet.workers.values(), this.choices);
+    this.list.rows = rows;
+    const shown = counts.workers === fleet.workers.size ? plural(counts.workers, "worker") : `${counts.workers.toLocaleString()} of ${plural(fleet.workers.size, "worker")}`;
+    setText(this.found, groups ? `${shown} in ${plural(groups, "group")}` : shown);
+    this.none.hidden = rows.length > 0;
+  }
+
+  tick() {
+    if (this.list) for (const row of this.list.children) row.tick?.();
+  }
+
+  choose(choices) {
+    Object.assign(this.choices, choices);
+    for (const [name, value] of Object.entries(choices)) if (!value) delete this.choices[name];
+    address.write(choices);
+    this.refresh();
+  }
+
+  figures() {
+    this.counted = {};
+    const figure = (name, label, state) => {
+      const number = h("b", { class: "number" }, "0");
+      this.counted[name] = number;
+      return h("div", { class: `tile ${state}` }, h("span", { class: "label" }, state && h("i", { class: "dot", "aria-hidden": "true" }), label), h("span", {}, number));
+    };
+    this.share = h("span", { class: "share" });
+    const tiles = h(
+      "section",
+      { class: "tiles", "aria-label": "The fleet in figures" },
+      figure("online", "Online", ""),
+      figure("busy", "Busy", "busy"),
+      figure("idle", "Idle", "idle"),
+      figure("lost", "Lost", "lost"),
+      figure("left", "Left", "left"),
+      figure("sessions", "Sessions", ""),
+    );
+    this.counted.online.after(this.share);
+    return tiles;
+  }
+
+  showFigures(counts) {
+    const online = counts.busy + counts.idle;
+    const shown = { ...counts, online, left: counts.offline - counts.lost };
+    for (const [name, element] of Object.entries(this.counted)) setText(element, shown[name].toLocaleString());
+    setText(this.share, `of ${counts.workers.toLocaleString()}`);
+  }
+
+  toolbar() {
+    this.search = h("input", { type: "search", placeholder: "Search id, name, host, version…", "aria-label": "Search workers", value: this.choices.q });
+    this.search.addEventListener("input", () => this.choose({ q: this.search.value }));
+    this.selects = {
+      status: this.select("Status", "status", STATUSES),
+      version: this.select("Version", "version", {}),
+      region: this.select("Region", "region", {}),
+      project: this.select("Project", "project", {}),
+      group: this.select("Group", "group", GROUPINGS),
+      sort: this.select("Sort", "sort", SORTS),
+    };
+    this.turn = h("button", { class: "quiet icon", type: "button", "aria-label": "Reverse the order", title: "Reverse the order" }, "↓");
+    this.turn.addEventListener("click", () => this.choose({ desc: this.choices.desc === "1" ? "" : "1" }));
+    this.found = h("span", { class: "found", role: "status" });
+    return h("div", { class: "toolbar", role: "search" }, this.search, Object.values(this.selects), this.turn, this.found);
+  }
+
+  select(label, name, options) {
+    const select = h("select", { "aria-label": label });
+    select.addEventListener("change", () => this.choose({ [name]: defaults[name] === select.value ? "" : select.value }));
+    select.show = (given) => {
+      const wanted = Object.entries(given).map(([value]) => value).join("\n");
+      if (select.dataset.values !== wanted) {
+        select.dataset.values = wanted;
+        select.replaceChildren(...Object.entries(given).map(([value, word]) => h("option", { value }, `${value === "" ? label + ": " : name === "group" || name === "sort" ? label + ": " : ""}${word}`)));
+      }
+      select.value = this.choices[name] ?? defaults[name];
+    };
+    select.show(options);
+    return select;
+  }
+
+  showChoices() {
+    this.selects.status.show(STATUSES);
+    this.selects.group.show(GROUPINGS);
+    this.selects.sort.show(SORTS);
+    for (const name of ["version", "region", "project"]) {
+      const values = valuesOf(fleet.workers.values(), name);
+      const chosen = this.choices[name];
+      if (chosen && !values.includes(chosen)) values.push(chosen);
+      this.selects[name].hidden = values.length < 2 && !chosen;
+      this.selects[name].show(Object.fromEntries([["", "All"], ...values.map((value) => [value, value])]));
+    }
+    setText(this.turn, this.choices.desc === "1" ? "↑" : "↓");
+    this.turn.setAttribute("aria-pressed", String(this.choices.desc === "1"));
+  }
+
+  table() {
+    this.list = h("virtual-list", { role: "rowgroup" });
+    this.list.prepare({ make: () => new Row(this), show: (row, shown) => row.show(shown) });
+    this.none = h("p", { class: "waiting" }, "Nobody matches. ", h("button", { class: "quiet", type: "button", onclick: () => this.clear() }, "Show all"));
+    const titles = ["Worker", "Status", "Sessions", "Version", "Region", "Host", "CPU", "Memory", "Last beat"];
+    const head = h("div", { class: "row head", role: "row" }, titles.map((title) => h("span", { role: "columnheader" }, title)));
+    return h("div", { class: "table", role: "table", "aria-label": "Workers" }, h("div", { role: "rowgroup" }, head), this.list, this.none);
+  }
+
+  clear() {
+    this.search.value = "";
+    this.choose({ q: "", status: "", version: "", region: "", project: "" });
+  }
+
+  turnGroup(name) {
+    this.choose({ open: turned(this.list.rows, name) });
+  }
+}
+
+const defaults = { status: "", version: "", region: "", project: "", group: "agent_name", sort: "agent_id" };
+
+// One element that can be a group's row or a worker's; scrolling gives it another one to show.
+class Row extends HTMLElement {
+  constructor(view) {
+    super();
+    this.view = view;
+    this.setAttribute("role", "row");
+    this.group = this.makeGroup();
+    this.worker = this.makeWorker();
+  }
+
+  show(row) {
+    this.row = row;
+    const wanted = row.kind === "group" ? this.group : this.worker;
+    if (this.part !== wanted) {
+      this.part = wanted;
+      this.replaceChildren(wanted.root);
+    }
+    if (row.kind === "group") this.showGroup(row);
+    else this.showWorker(row.worker);
+  }
+
+  tick() {
+    if (!this.hidden && this.row?.kind === "worker") setText(this.worker.age, ago(this.row.worker.last_seen));
+  }
+
+  makeGroup() {
+    const name = h("span", { class: "name" });
+    const button = h("button", { class: "turn", type: "button", onclick: () => this.view.turnGroup(this.row.name) }, h("i", { class: "chevron", "aria-hidden": "true" }), name);
+    const bar = h("span", { class: "split", "aria-hidden": "true" }, ["busy", "idle", "lost", "left"].map((state) => h("i", { class: state })));
+    const online = h("span", { class: "figures" });
+    const versions = h("span", { class: "versions" });
+    const figures = h("span", { class: "figures" });
+    const cells = [
+      ["name", button],
+      ["sum", bar, online],
+      ["spread", versions],
+      ["rest", figures],
+    ];
+    const root = h("div", { class: "row group" }, cells.map(([name, ...content]) => h("span", { role: "cell", class: name }, content)));
+    return { root, name, button, bar, online, figures, versions };
+  }
+
+  showGroup(row) {
+    const { name, button, bar, online, figures, versions } = this.group;
+    const { counts } = row;
+    setText(name, row.name || "(none)");
+    button.setAttribute("aria-expanded", String(row.isOpen));
+    const parts = { busy: counts.busy, idle: counts.idle, lost: counts.lost, left: counts.offline - counts.lost };
+    for (const part of bar.children) setVariable(part, "--part", String(parts[part.className]));
+    setText(online, `${(counts.busy + counts.idle).toLocaleString()} of ${counts.workers.toLocaleString()}`);
+    const words = [counts.lost && `${counts.lost.toLocaleString()} lost`, counts.conflict && plural(counts.conflict, "conflict"), plural(counts.sessions, "session")];
+    setText(figures, words.filter(Boolean).join(" · "));
+    const spread = row.versions.map(([version, number]) => (row.versions.length > 1 ? `${version} ×${number}` : version)).slice(0, 4).join("  ");
+    setText(versions, spread);
+    setClass(versions, row.versions.length > 1 ? "versions several" : "versions");
+    versions.title = row.versions.length > 1 ? "Several versions are online: a deploy in progress?" : "";
+  }
+
+  makeWorker() {
+    const id = h("a", { class: "id", "data-in": true });
+    const part = { id, state: stateBadge(), sessions: h("span"), version: h("span"), region: h("span"), host: h("span"), cpu: meter("CPU"), memory: meter("Memory"), age: h("span") };
+    const cells = [
+      ["who", id],
+      ["what", part.state],
+      ["sessions", part.sessions],
+      ["version", part.version],
+      ["region", part.region],
+      ["host", part.host],
+      ["cpu", part.cpu],
+      ["memory", part.memory],
+      ["age", part.age],
+    ];
+    part.root = h("div", { class: "row worker" }, cells.map(([name, content]) => h("span", { role: "cell", class: name }, content)));
+    return part;
+  }
+
+  showWorker(worker) {
+    const part = this.worker;
+    const link = address.href({ view: "worker", id: worker.agent_id });
+    if (part.id.getAttribute("href") !== link) part.id.setAttribute("href", link);
+    setText(part.id, worker.agent_id);
+    part.id.title = worker.agent_id;
+    part.state.show(stateOf(worker));
+    setText(part.sessions, worker.active_sessions ? worker.active_sessions.toLocaleString() : "");
+    for (const name of ["version", "region", "host"]) setText(part[name], worker[name] ?? "–");
+    setClass(part.root, worker.status === "offline" ? "row worker gone" : "row worker");
+    part.cpu.show(worker.status === "offline" ? null : worker.cpu_pct);
+    part.memory.show(worker.status === "offline" ? null : worker.memory_pct, worker.memory_total_bytes ? `, ${bytes(worker.memory_rss_bytes)} of ${bytes(worker.memory_total_bytes)}` : "");
+    setText(part.age, ago(worker.last_seen));
+    part.age.title = dateTime(worker.last_seen);
+  }
+}
+
+customElements.define("fleet-row", Row);
+customElements.define("fleet-view", FleetView);

@@ -1,0 +1,154 @@
+// <keys-view>: the tenant's keys and who did what; for those with the scope admin.
+
+import { api } from "../api.js";
+import { h } from "../dom.js";
+import { confirmed, copyable, emptyState, field, note } from "../parts.js";
+import { ago, dateTime, until } from "../time.js";
+
+const DAY = 86400;
+const LASTING = { "": "Never", [30 * DAY]: "30 days", [90 * DAY]: "90 days", [365 * DAY]: "A year" };
+const OVERLAPS = { 0: "at once", 3600: "after an hour", [DAY]: "after a day", [7 * DAY]: "after a week" };
+
+class KeysView extends HTMLElement {
+  connectedCallback() {
+    this.told = h("div", { "aria-live": "polite" });
+    this.keys = h("div");
+    this.audit = h("div");
+    this.replaceChildren(
+      h("h1", { class: "aside" }, "Keys and audit"),
+      this.told,
+      h("section", { "aria-label": "Keys" }, h("div", { class: "section-head" }, h("h2", {}, "Keys"), h("button", { class: "primary", type: "button", onclick: () => this.create() }, "New key…")), this.keys),
+      h("section", { "aria-label": "Audit" }, h("h2", {}, "Audit"), this.audit),
+    );
+    this.load();
+  }
+
+  async load() {
+    try {
+      const [{ keys }, audit] = await Promise.all([api.keys(), api.audit({ limit: 50 })]);
+      this.showKeys(keys);
+      this.audit.replaceChildren();
+      this.showActs(audit);
+    } catch (refused) {
+      this.told.replaceChildren(note("bad", refused.message));
+    }
+  }
+
+  showKeys(keys) {
+    const order = { active: 0, expired: 1, revoked: 2 };
+    const sorted = [...keys].sort((a, b) => order[a.state] - order[b.state] || b.created_at - a.created_at);
+    const titles = ["Key", "Name", "Scopes", "Created", "Last used", "Ends", ""];
+    this.keys.replaceChildren(
+      h(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": "Keys" },
+        h("table", {}, h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title || h("span", { class: "aside" }, "Actions"))))), h("tbody", {}, sorted.map((key) => this.keyRow(key)))),
+      ),
+    );
+  }
+
+  keyRow(key) {
+    const ends = key.state === "revoked" ? `revoked ${ago(key.revoked_at)}` : key.expires_at === null ? "never" : until(key.expires_at);
+    const actions = key.state === "active" && [
+      h("button", { class: "quiet", type: "button", onclick: () => this.rotate(key) }, "Rotate…"),
+      h("button", { class: "quiet danger", type: "button", onclick: () => this.revoke(key) }, "Revoke…"),
+    ];
+    const time = (at, words) => h("td", {}, at === null ? words : h("time", { title: dateTime(at) }, words));
+    return h(
+      "tr",
+      { class: key.state === "active" ? null : "gone" },
+      h("td", {}, h("code", {}, `vk_${key.id}…`)),
+      h("td", {}, key.name ?? "–"),
+      h("td", {}, key.scopes.map((scope) => h("span", { class: "chip" }, scope))),
+      time(key.created_at, ago(key.created_at)),
+      time(key.last_used_at, ago(key.last_used_at)),
+      time(key.revoked_at ?? key.expires_at, ends),
+      h("td", { class: "actions" }, actions || key.state),
+    );
+  }
+
+  showActs({ acts, next_before: before }) {
+    if (!acts.length && !this.audit.children.length) {
+      this.audit.replaceChildren(emptyState("Nothing was done yet"));
+      return;
+    }
+    this.more?.remove();
+    this.audit.append(
+      h(
+        "ol",
+        { class: "events" },
+        acts.map((act) =>
+          h(
+            "li",
+            {},
+            h(
+              "div",
+              { class: "event" },
+              h("time", { title: dateTime(act.at) }, ago(act.at)),
+              h("span", { class: "name" }, act.action),
+              h("span", { class: "id" }, act.subject),
+              h("span", { class: "rest" }, `by ${act.actor}`),
+            ),
+          ),
+        ),
+      ),
+    );
+    if (before === null) return;
+    this.more = h("button", { class: "quiet", type: "button", onclick: async () => this.showActs(await api.audit({ limit: 50, before })) }, "Older");
+    this.audit.append(this.more);
+  }
+
+  create() {
+    const name = h("input", { name: "name", maxlength: "256", autocomplete: "off", placeholder: "Where this key is used" });
+    const scopes = this.session.scopes.map((scope) => h("label", { class: "check" }, h("input", { type: "checkbox", value: scope, checked: scope !== "admin" }), scope));
+    const lasts = h("select", {}, Object.entries(LASTING).map(([seconds, word]) => h("option", { value: seconds }, word)));
+    this.form("New key", [field("Name", name), h("fieldset", {}, h("legend", {}, "Scopes"), scopes), field("Ends", lasts)], "Create", async (form) => {
+      const chosen = [...form.querySelectorAll("input[type=checkbox]:checked")].map((box) => box.value);
+      return api.createKey({ scopes: chosen, name: name.value || null, expires_in_seconds: lasts.value ? Number(lasts.value) : null });
+    });
+  }
+
+  rotate(key) {
+    const overlap = h("select", {}, Object.entries(OVERLAPS).map(([seconds, word]) => h("option", { value: seconds, selected: seconds === "3600" }, word)));
+    this.form(`Rotate vk_${key.id}…`, [h("p", {}, "A successor with the same scopes is made now; both work until the old one ends."), field("The old one ends", overlap)], "Rotate", () => api.rotateKey(key.id, { overlap_seconds: Number(overlap.value) }));
+  }
+
+  // A dialog that makes a key, and then shows it, this once.
+  form(title, fields, verb, act) {
+    const told = h("div", { "aria-live": "polite" });
+    const submit = h("button", { class: "primary" }, verb);
+    const close = h("button", { class: "quiet", type: "button", onclick: () => dialog.close() }, "Cancel");
+    const form = h("form", {}, h("h2", { id: "form-title" }, title), fields, told, h("div", { class: "actions" }, close, submit));
+    const dialog = h("dialog", { class: "ask", "aria-labelledby": "form-title" }, form);
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      submit.disabled = true;
+      try {
+        const made = await act(form);
+        const done = h("button", { class: "primary", type: "button", onclick: () => dialog.close() }, "I have copied it");
+        dialog.replaceChildren(h("h2", { id: "form-title" }, "The new key"), h("p", {}, "It is shown only now."), copyable(made.key, `Key ${made.id}`), h("div", { class: "actions" }, done));
+        this.load();
+      } catch (refused) {
+        told.replaceChildren(note("bad", refused.message));
+        submit.disabled = false;
+      }
+    });
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  }
+
+  async revoke(key) {
+    const own = key.id === this.session.key_id ? " It is the one you are signed in with: this session ends with it." : "";
+    const sure = await confirmed({ title: `Revoke vk_${key.id}…?`, words: `Whoever uses it is refused within 2 s, for good.${own}`, verb: "Revoke" });
+    if (!sure) return;
+    try {
+      await api.revokeKey(key.id);
+      this.load();
+    } catch (refused) {
+      this.told.replaceChildren(note("bad", refused.message));
+    }
+  }
+}
+
+customElements.define("keys-view", KeysView);

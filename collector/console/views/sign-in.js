@@ -1,0 +1,49 @@
+// <sign-in>: a key for a session.
+
+import { api } from "../api.js";
+import { h } from "../dom.js";
+import { field, note } from "../parts.js";
+
+class SignIn extends HTMLElement {
+  connectedCallback() {
+    const key = h("input", {
+      type: "password",
+      name: "key",
+      autocomplete: "current-password",
+      spellcheck: "false",
+      autocapitalize: "off",
+      placeholder: "vk_…",
+      required: true,
+    });
+    const button = h("button", { class: "primary" }, "Sign in");
+    const told = h("div", { "aria-live": "polite" });
+    const form = h(
+      "form",
+      { class: "card sign-in" },
+      h("img", { src: "/console/icon.svg", alt: "", width: "40", height: "40" }),
+      h("h1", {}, "Who is alive, right now?"),
+      h("p", { class: "lead" }, "Sign in with a key of your tenant that has the scope ", h("code", {}, "read"), "."),
+      field("Key", key),
+      told,
+      button,
+      h("p", { class: "hint" }, "No key? On the collector's machine: ", h("code", {}, "collector keys create --tenant default --scopes ingest,read,admin")),
+    );
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      button.disabled = true;
+      told.replaceChildren();
+      try {
+        const session = await api.signIn(key.value.trim());
+        this.dispatchEvent(new CustomEvent("signed-in", { bubbles: true, detail: session }));
+      } catch (refused) {
+        told.replaceChildren(note("bad", refused.message));
+        button.disabled = false;
+        key.focus();
+      }
+    });
+    this.replaceChildren(h("main", { class: "centre" }, form));
+    key.focus();
+  }
+}
+
+customElements.define("sign-in", SignIn);

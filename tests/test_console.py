@@ -1,0 +1,464 @@
+"""The console in a real browser, over a real collector whose clock the test moves."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser import Screen, chromium
+from tests.fleet import Fleet, client_of
+from tests.processes import Serving, create_key
+from tests.strict import skip
+from tests.test_openorca import fall_silent
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[1]
+PICTURES = ROOT / "docs" / "console"
+AXE = "axe-core@4.11.0"
+WIDE = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture
+def backend() -> str:
+    """The page knows no store: one is enough."""
+    return "selfhosted"
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as running:
+        yield running
+
+
+class Console(Screen):
+    """Somebody who has signed in."""
+
+    @classmethod
+    async def of(cls, browser: Browser, url: str, key: str, **looks: Any) -> Console:
+        context = await browser.new_context(viewport=looks.pop("viewport", WIDE), **looks)
+        console = cls(await context.new_page())
+        await console.open(url)
+        await console.page.get_by_label("Key").fill(key)
+        await console.page.get_by_role("button", name="Sign in").click()
+        await console.shows(".live", "Live")
+        return console
+
+    async def worker(self, agent_id: str, *texts: str) -> None:
+        from playwright.async_api import expect
+
+        row = self.page.get_by_role("row").filter(has_text=agent_id).filter(visible=True)
+        for text in texts:
+            await expect(row.first).to_contain_text(text)
+
+    async def tab(self) -> Console:
+        another = Console(await self.page.context.new_page())
+        await another.open(self.page.url)
+        await another.shows(".live", "Live")
+        return another
+
+
+async def test_a_beat_appears_goes_busy_is_lost_by_the_ttl_and_comes_back(
+    fleet: Fleet, browser: Browser
+) -> None:
+    console = await Console.of(browser, fleet.url, await fleet.key())
+    await console.shows("main", "Nobody is here yet", fleet.url, "register_worker")
+
+    await fleet.beat("w-1", version="1.0", host="host-1", region="iad")
+    await console.worker("w-1", "idle", "1.0", "host-1", "iad")
+    await fleet.beat("w-1", status="busy", active_sessions=3)
+    await console.worker("w-1", "busy", "3")
+
+    await fall_silent(fleet)
+    await console.worker("w-1", "lost")
+    await fleet.beat("w-1")
+    await console.worker("w-1", "idle")
+
+    assert console.failures == []
+
+
+async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_comes_back(
+    store_url: str, tmp_path: Path, browser: Browser
+) -> None:
+    key, port = create_key(store_url, scopes="ingest,read")["key"], _free_port()
+
+    async def beat(url: str, agent_id: str) -> None:
+        body = {"agent_id": agent_id, "agent_name": "reception", "status": "idle"}
+        async with client_of(url) as http:
+            headers = {"Authorization": f"Bearer {key}"}
+            answer = await http.post("/v1/agents/heartbeat", json=body, headers=headers)
+            assert answer.status_code == 202
+
+    with Serving(store_url, tmp_path, port=port) as first:
+        console = await Console.of(browser, first.url, key)
+        await beat(first.url, "before")
+        await console.worker("before", "idle")
+        first.kill()
+        await console.shows(".live", "Disconnected")
+        await console.shows(".banner", "can't be reached")
+
+    with Serving(store_url, tmp_path, port=port) as second:
+        await beat(second.url, "after")
+        await console.shows(".live", "Live")
+        await console.worker("after", "idle")
+        await console.worker("before", "idle")
+
+    assert console.failures == []
+
+
+async def test_eight_tabs_share_one_stream(fleet: Fleet, browser: Browser) -> None:
+    await fleet.beat("w-1")
+    console = await Console.of(browser, fleet.url, await fleet.key())
+    tabs = [console, *[await console.tab() for _ in range(7)]]
+
+    await fleet.beat("w-1", status="busy", active_sessions=1)
+    for tab in tabs:
+        await tab.worker("w-1", "busy")
+
+    assert fleet.app.state.parts.feed.followers == 1
+    for tab in tabs:
+        assert tab.failures == []
+
+
+async def test_two_tenants_in_two_browsers_never_see_each_others_workers(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("green-1", tenant="green")
+    await fleet.beat("blue-1", tenant="blue")
+    green = await Console.of(browser, fleet.url, await fleet.key("green"))
+    blue = await Console.of(browser, fleet.url, await fleet.key("blue"))
+    await fleet.beat("green-2", tenant="green")
+    await fleet.beat("blue-2", tenant="blue")
+
+    await green.worker("green-2", "idle")
+    await blue.worker("blue-2", "idle")
+    for path in ("/", "/?view=events", "/?view=worker&id=blue-1", "/?view=keys"):
+        await green.open(fleet.url + path)
+        await green.shows(".live", "Live")
+        await green.shows_no("main", has_text="blue-2")
+    await blue.shows_no("main", has_text="green-")
+
+
+MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'`{{7*7}}"
+
+
+async def test_whatever_a_worker_sends_is_shown_as_text(fleet: Fleet, browser: Browser) -> None:
+    names = ("agent_id", "agent_name", "version", "project", "region", "host", "dispatch_name")
+    sent = {name: f"{name}{MARKUP}" for name in names}
+    await fleet.post({**sent, "status": "busy", "active_sessions": 1})
+    console = await Console.of(browser, fleet.url, await fleet.key())
+    dialogs: list[str] = []
+    console.page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+
+    await console.worker(sent["agent_id"], *(sent[name] for name in ("version", "region", "host")))
+    await console.shows(".row.group", sent["agent_name"])
+    await console.page.get_by_role("link", name=sent["agent_id"]).click()
+    await console.shows(".facts", *(sent[name] for name in names[1:]))
+    await console.shows("h1", sent["agent_id"])
+    await console.open(f"{fleet.url}/?view=events")
+    await console.shows(".events", sent["agent_id"], sent["agent_name"])
+
+    assert await console.page.locator("main img, main script").count() == 0
+    assert (dialogs, console.failures) == ([], [])
+
+
+async def test_choices_stand_in_the_url(fleet: Fleet, browser: Browser) -> None:
+    for nth in range(3):
+        await fleet.beat(f"a-{nth}", agent_name="reception", version="1.0")
+    await fleet.beat("b-1", agent_name="billing", version="2.0", status="busy", active_sessions=2)
+    console = await Console.of(browser, fleet.url, await fleet.key())
+
+    await console.page.get_by_label("Search workers").fill("b-")
+    await console.page.get_by_label("Status").select_option("busy")
+    await console.page.get_by_label("Group").select_option("version")
+    await console.shows(".found", "1 of 4 workers in 1 group")
+    link = console.page.url
+    assert "q=b-" in link
+    assert "status=busy" in link
+
+    another = await console.tab()
+    await another.shows(".found", "1 of 4 workers in 1 group")
+    await another.worker("b-1", "busy")
+    await another.shows_no(".row.worker >> visible=true", has_text="a-0")
+
+
+async def test_two_versions_of_one_agent_are_easy_to_see(fleet: Fleet, browser: Browser) -> None:
+    for nth in range(4):
+        await fleet.beat(f"r-{nth}", agent_name="reception", version=f"1.{nth % 2}")
+    console = await Console.of(browser, fleet.url, await fleet.key())
+
+    await console.shows(".versions.several", "1.1 ×2", "1.0 ×2")
+
+
+async def test_a_worker_has_a_page_with_its_history_and_an_admin_removes_it(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w-1", version="1.0", memory_rss_bytes=2**28, memory_total_bytes=2**30)
+    await fleet.beat("w-1", status="busy", active_sessions=2)
+    console = await Console.of(browser, fleet.url, await fleet.key())
+
+    await console.page.get_by_role("link", name="w-1").click()
+    await console.shows(".now", "busy")
+    await console.shows(".history", "Uptime 24h", "Uptime 7d", "came online", "changed")
+    await console.page.get_by_role("button", name="Remove…").click()
+    await console.page.get_by_role("button", name="Remove", exact=True).click()
+    await console.shows("main", "Nobody is here yet")
+
+    assert await fleet.roster() == []
+    assert console.failures == []
+
+
+async def test_who_is_no_admin_is_offered_nothing_of_an_admins(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w-1")
+    console = await Console.of(browser, fleet.url, await fleet.key(scopes=["read"]))
+    await console.worker("w-1", "idle")
+
+    await console.shows_no("nav a", has_text="Keys")
+    await console.page.get_by_role("link", name="w-1").click()
+    await console.shows(".now", "idle")
+    await console.shows_no("button", has_text="Remove")
+
+
+async def test_events_come_live_and_can_be_held_and_filtered(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w-1")
+    console = await Console.of(browser, fleet.url, await fleet.key())
+    await console.page.get_by_role("link", name="Events").click()
+    await console.shows(".events", "came online", "w-1")
+
+    await fleet.beat("w-2", status="offline")
+    await console.shows(".events li", "w-2", "left")
+    await console.page.get_by_role("button", name="Pause").click()
+    await fleet.beat("w-3")
+    await console.shows(".found", "1 waiting")
+    await console.shows_no(".events li", has_text="w-3")
+    await console.page.get_by_role("button", name="Go on").click()
+    await console.shows(".events li", "w-3")
+    await console.page.get_by_label("Filter events").fill("w-2")
+    await console.shows(".found", "1 event")
+
+    assert console.failures == []
+
+
+async def test_an_admin_makes_rotates_and_revokes_keys_and_sees_it_in_the_audit(
+    fleet: Fleet, browser: Browser
+) -> None:
+    console = await Console.of(browser, fleet.url, await fleet.key())
+    await console.page.get_by_role("link", name="Keys").click()
+
+    await console.page.get_by_role("button", name="New key…").click()
+    await console.page.get_by_label("Name").fill("for the lobby")
+    await console.page.get_by_role("button", name="Create").click()
+    await console.shows("dialog .copyable", "vk_")
+    made = await console.page.locator("dialog code").inner_text()
+    await console.page.get_by_role("button", name="I have copied it").click()
+    row = console.page.get_by_role("row").filter(has_text="for the lobby")
+    await row.get_by_role("button", name="Rotate…").click()
+    await console.page.get_by_role("button", name="Rotate", exact=True).click()
+    await console.page.get_by_role("button", name="I have copied it").click()
+    await row.first.get_by_role("button", name="Revoke…").click()
+    await console.page.get_by_role("button", name="Revoke", exact=True).click()
+    await console.shows("keys-view", "key.revoked", "key.rotated", "key.created")
+
+    headers = {"Authorization": f"Bearer {made}"}
+    assert (await fleet.http.get("/v1/agents", headers=headers)).status_code in (200, 401)
+    assert console.failures == []
+
+
+async def test_a_session_ends_with_its_key(fleet: Fleet, browser: Browser) -> None:
+    key = await fleet.key("acme", ["read"])
+    console = await Console.of(browser, fleet.url, key)
+
+    await fleet.store.revoke_key(key.removeprefix("vk_")[:8], now=fleet.clock.now())
+    await fleet.app.state.parts.keyring.refresh()
+
+    await console.shows("sign-in", "Your session has ended")
+
+
+async def test_one_signs_out_and_sees_where_one_is_signed_in(
+    fleet: Fleet, browser: Browser
+) -> None:
+    first = await Console.of(browser, fleet.url, await fleet.key())
+    second = await Console.of(browser, fleet.url, await fleet.key())
+
+    await first.page.get_by_role("link", name="Sessions").click()
+    await first.shows("sessions-view", "this one")
+    await first.page.get_by_role("button", name="End").click()
+    await second.shows("sign-in", "Your session has ended")
+    await first.page.get_by_role("button", name="Sign out").first.click()
+    await first.shows("sign-in", "Sign in")
+
+
+async def test_a_wrong_key_is_told_so(fleet: Fleet, browser: Browser) -> None:
+    screen = Screen(await browser.new_page())
+    await screen.open(fleet.url)
+
+    await screen.page.get_by_label("Key").fill("vk_" + "A" * 32)
+    await screen.page.get_by_role("button", name="Sign in").click()
+
+    await screen.shows("[role=alert]", "unknown, revoked, expired or mistyped")
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The checker's own program, from its npm package."""
+    directory = ROOT / ".axe"
+    program = directory / "node_modules" / "axe-core" / "axe.min.js"
+    if not program.exists():
+        if shutil.which("npm") is None:
+            skip("no npm: apt-get install npm")
+        command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(directory), AXE]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return program.read_text()
+
+
+async def faults(console: Console, axe: str) -> list[str]:
+    # Evaluated by the browser's debugger: the page's own policy lets no such script in.
+    await console.page.evaluate(f"{axe}; undefined")
+    found = await console.page.evaluate("axe.run()")
+    return [
+        f"{fault['id']}: {node['html']}"
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_no_serious_fault(
+    fleet: Fleet, browser: Browser, axe: str, scheme: str
+) -> None:
+    await populate(fleet)
+    console = await Console.of(browser, fleet.url, await fleet.key(), color_scheme=scheme)
+
+    for path, place in {
+        "/": ".row.group",
+        "/?view=worker&id=reception-1": ".history .events",
+        "/?view=events": ".events li",
+        "/?view=keys": "keys-view table",
+        "/?view=sessions": "sessions-view .card",
+    }.items():
+        await console.open(fleet.url + path)
+        await console.page.locator(place).first.wait_for()
+        assert await faults(console, axe) == [], path
+
+    out = Screen(await (await browser.new_context(color_scheme=scheme)).new_page())
+    await out.open(fleet.url)
+    await out.page.locator("sign-in form").wait_for()
+    assert await faults(Console(out.page), axe) == []
+
+
+async def populate(fleet: Fleet) -> None:
+    """A fleet in the middle of its day: every status, two versions, a conflict, a gap behind it."""
+    kinds = {
+        "reception": ("2.1.0", "iad"),
+        "billing": ("0.9.4", "fra"),
+        "transcriber": ("5.0.0", "sfo"),
+    }
+
+    async def everybody(minute: int) -> None:
+        for kind, (version, region) in kinds.items():
+            for nth in range(1, 7):
+                if (kind, nth) == ("billing", 6) and minute > 30:
+                    continue
+                if nth > 2 + minute / 8:
+                    continue
+                busy = (nth + minute) % 3
+                await fleet.beat(
+                    f"{kind}-{nth}",
+                    agent_name=kind,
+                    version="2.2.0" if kind == "reception" and nth < 3 and minute > 40 else version,
+                    region=region,
+                    host=f"{region}-{nth % 3}",
+                    project="contact-centre",
+                    status="busy" if busy else "idle",
+                    active_sessions=busy,
+                    cpu_pct=12.0 * nth + busy,
+                    memory_rss_bytes=(100 + 20 * nth) * 2**20,
+                    memory_total_bytes=2**30,
+                )
+
+    for minute in range(58):
+        for _ in range(4):
+            await everybody(minute)
+            fleet.clock.move(15)
+            await fleet.app.state.parts.listener.listen()
+        await fleet.app.state.parts.sweep.tick()
+    await fleet.beat("transcriber-5", agent_name="transcriber", status="offline")
+    for started in (10, 20, 10):
+        await fleet.beat("shared-1", agent_name="reception", version="2.1.0", started_at=started)
+
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "fleet-light": {"color_scheme": "light"},
+    "fleet-dark": {"color_scheme": "dark"},
+    "fleet-phone": {"color_scheme": "light", "viewport": PHONE, "device_scale_factor": 2},
+}
+
+
+async def test_pictures_of_it_are_taken(fleet: Fleet, browser: Browser) -> None:
+    PICTURES.mkdir(exist_ok=True)
+    empty = await Console.of(browser, fleet.url, await fleet.key("empty"))
+    await empty.shows("main", "Nobody is here yet")
+    await picture(empty, "empty")
+    await populate(fleet)
+
+    for name, looks in LOOKS.items():
+        console = await Console.of(browser, fleet.url, await fleet.key(), **looks)
+        await console.page.locator(".bars rect").first.wait_for()
+        await picture(console, name)
+    for name, path, place in (
+        ("worker", "/?view=worker&id=reception-1", ".history .events"),
+        ("events", "/?view=events", ".events li"),
+        ("keys", "/?view=keys", "keys-view table"),
+    ):
+        await console.page.set_viewport_size(WIDE)
+        await console.open(fleet.url + path)
+        await console.page.locator(place).first.wait_for()
+        await picture(console, name)
+    await console.open(fleet.url)
+    await console.shows(".live", "Live")
+    await console.page.context.set_offline(True)
+    fleet.app.state.parts.feed.stop()
+    await console.shows(".banner", "can't be reached")
+    await picture(console, "disconnected")
+
+    assert {path.stem for path in PICTURES.glob("*.png")} >= {*LOOKS, "empty", "worker", "events"}
+
+
+async def picture(console: Console, name: str) -> None:
+    await console.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+
+
+async def test_the_page_and_all_that_it_loads_carry_the_policy(fleet: Fleet) -> None:
+    page = await fleet.http.get("/")
+    hub = await fleet.http.get("/console/hub.js")
+
+    for answer in (page, hub):
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+    again = await fleet.http.get("/console/hub.js", headers={"If-None-Match": hub.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    for path in ("nothing.js", "../app.py", "..%2Fapp.py", "views"):
+        assert (await fleet.http.get(f"/console/{path}")).status_code == 404
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
