@@ -462,3 +462,22 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+async def test_a_tab_never_shows_another_tenants_fleet_after_a_sign_in_beside_it(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("green-1", tenant="green")
+    await fleet.beat("blue-1", tenant="blue")
+    first = await Console.of(browser, fleet.url, await fleet.key("green"))
+    await first.worker("green-1", "idle")
+    second = await first.tab()
+
+    await second.page.get_by_role("button", name="Sign out").click()
+    await second.page.get_by_label("Key").fill(await fleet.key("blue"))
+    await second.page.get_by_role("button", name="Sign in").click()
+    await second.worker("blue-1", "idle")
+
+    await first.shows_no("main", has_text="green-1")
+    for tab in (first, second):
+        assert tab.failures == []

@@ -24,7 +24,11 @@ class App {
     document.addEventListener("signed-out", () => this.out());
     addEventListener("popstate", () => this.show());
     addEventListener("navigate", () => this.show());
-    addEventListener("pageshow", ({ persisted }) => persisted && this.session && fleet.join());
+    addEventListener("pageshow", ({ persisted }) => persisted && this.session && fleet.join(this.session.id));
+    fleet.addEventListener("replaced", () => {
+      fleet.forget();
+      this.begin();
+    });
     fleet.addEventListener("connection", () => this.showConnection());
     everySecond(() => this.showConnection());
     await this.begin();
@@ -45,7 +49,7 @@ class App {
     this.session = session;
     this.view = h("main", { id: "main", tabindex: "-1" });
     document.body.replaceChildren(h("a", { class: "skip", href: "#main" }, "Skip to content"), this.header(), (this.banner = h("div", { class: "banner", role: "status", hidden: true })), this.view);
-    fleet.join();
+    fleet.join(session.id);
     this.show();
   }
 

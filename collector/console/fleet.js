@@ -9,21 +9,22 @@ class Fleet extends EventTarget {
   // Whether the first snapshot is there: until then an empty fleet means nothing.
   isKnown = false;
 
-  join() {
+  join(session) {
     if (this.port || this.follower) return;
+    this.session = session;
     if ("SharedWorker" in window) {
       this.port = new SharedWorker("/console/hub.js", { type: "module", name: "worker-presence" }).port;
       this.port.addEventListener("message", ({ data }) => this.take(data));
       this.port.start();
-      this.port.postMessage("join");
+      this.port.postMessage({ join: session });
     } else {
-      this.follower = new Follower((message) => this.take(message));
+      this.follower = new Follower(session, (message) => this.take(message));
       this.follower.start();
     }
   }
 
   leave() {
-    this.port?.postMessage("leave");
+    this.port?.postMessage({ leave: true });
     this.port?.close();
     this.follower?.stop();
     this.port = this.follower = null;
@@ -37,6 +38,11 @@ class Fleet extends EventTarget {
   }
 
   take(message) {
+    // Another tab has signed in as somebody else: nothing of theirs is shown as ours.
+    if (message.session !== this.session) {
+      this.dispatchEvent(new Event("replaced"));
+      return;
+    }
     if (message.at) heardTime(message.at);
     if (message.type === "connection") this.hear(message.connection);
     if (message.type === "fleet") this.begin(message);

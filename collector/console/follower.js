@@ -7,8 +7,10 @@ const SILENCE_MS = 45_000;
 const RETRY_MS = [500, 1_000, 2_000, 4_000, 8_000];
 
 export class Follower {
-  constructor(tell) {
-    this.tell = tell;
+  // `session` is whose stream this is: the browser's cookie may become another's meanwhile.
+  constructor(session, tell) {
+    this.session = session;
+    this.tell = (message) => tell({ ...message, session });
     this.workers = new Map();
     this.cursor = null;
     this.at = null;
@@ -32,7 +34,8 @@ export class Follower {
 
   // All that a page needs to begin with.
   whole() {
-    return { type: "fleet", workers: [...this.workers.values()], at: this.at, connection: this.connection };
+    const workers = [...this.workers.values()];
+    return { type: "fleet", workers, at: this.at, connection: this.connection, session: this.session };
   }
 
   async run() {

@@ -9,9 +9,9 @@ function tellAll(message) {
   for (const port of ports) port.postMessage(message);
 }
 
-function begin() {
+function begin(session) {
   follower?.stop();
-  follower = new Follower(tellAll);
+  follower = new Follower(session, tellAll);
   follower.start();
 }
 
@@ -24,11 +24,11 @@ function leave(port) {
 
 self.addEventListener("connect", ({ ports: [port] }) => {
   port.addEventListener("message", ({ data }) => {
-    if (data === "leave") leave(port);
-    if (data === "join") {
+    if (data.leave) leave(port);
+    if (data.join) {
       ports.add(port);
-      // Whoever comes after a sign-in begins anew for all.
-      if (!follower || follower.connection.state === "out") begin();
+      // A tab that has signed in begins anew for all: they share its cookie.
+      if (follower?.session !== data.join || follower.connection.state === "out") begin(data.join);
       port.postMessage(follower.whole());
     }
   });
