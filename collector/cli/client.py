@@ -156,7 +156,7 @@ def _refusal(error: HTTPError) -> CollectorError:
     try:
         told = json.load(error)
         detail = str(told["detail"])
-        named = [(each["field"], each["message"]) for each in told["errors"]]
+        named = [(each["field"], each["message"]) for each in told.get("errors", ())]
     except (ValueError, KeyError, TypeError):
         told, named = None, []
         detail = f"what answers at {url()} said {error.code} {error.reason}"

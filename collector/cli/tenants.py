@@ -105,12 +105,12 @@ def remove(tenant: str, yes: bool) -> None:
 
 async def _every() -> list[Tenant]:
     async with opening.opened(opening.settings(), existing=True) as store:
-        return await store.tenants()
+        return await store.tenants(now=SystemClock().now())
 
 
 async def _holdings(tenant: str) -> dict[str, int]:
     async with opening.opened(opening.settings(), existing=True) as store:
-        if tenant not in [each.tenant_id for each in await store.tenants()]:
+        if tenant not in [each.tenant_id for each in await store.tenants(now=SystemClock().now())]:
             raise NotFound(f"there is no tenant {tenant}; `{command()} tenants list` shows them")
         return await store.holdings(tenant)
 

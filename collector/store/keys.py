@@ -45,7 +45,7 @@ def replace(
             keys.c.id == key_id,
             keys.c.tenant_id == successor.tenant_id,
             keys.c.successor_id.is_(None),
-            _is_active(successor.created_at),
+            is_active(successor.created_at),
         )
         .values(expires_at=ends_sooner, successor_id=successor.id, revision=revision)
     )
@@ -60,18 +60,18 @@ def replace(
 
 def active(conn: Connection, tenant_id: str, now: int) -> int:
     """How many of the tenant's keys open anything."""
-    open_ones = select(func.count()).where(keys.c.tenant_id == tenant_id, _is_active(now))
+    open_ones = select(func.count()).where(keys.c.tenant_id == tenant_id, is_active(now))
     return conn.execute(open_ones).scalar_one()
 
 
-def _is_active(now: int) -> ColumnElement[bool]:
+def is_active(now: int) -> ColumnElement[bool]:
     goes_on = or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
     return and_(keys.c.revoked_at.is_(None), goes_on)
 
 
 def _check_actor(conn: Connection, by: str, now: int) -> None:
     """A collector may believe in a key for a moment after its end: it makes no other key then."""
-    acting = select(keys.c.id).where(keys.c.id == by, _is_active(now))
+    acting = select(keys.c.id).where(keys.c.id == by, is_active(now))
     if by != OPERATOR and conn.execute(acting).one_or_none() is None:
         raise Unauthenticated("The key is revoked or expired.")
 

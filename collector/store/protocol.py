@@ -294,7 +294,7 @@ class Store(Protocol):
         """What was done in this tenant, newest first: below that id if one is given."""
         ...
 
-    async def tenants(self) -> list[Tenant]:
+    async def tenants(self, *, now: int) -> list[Tenant]:
         """Whoever has a key or a worker, by name."""
         ...
 

@@ -147,8 +147,8 @@ class RelationalStore(ABC):
     async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
         return await self._read(audit.read, tenant_id, before, limit)
 
-    async def tenants(self) -> list[Tenant]:
-        return await self._read(tenants.every)
+    async def tenants(self, *, now: int) -> list[Tenant]:
+        return await self._read(tenants.every, now)
 
     async def holdings(self, tenant_id: str) -> dict[str, int]:
         return await self._read(tenants.holdings, tenant_id)

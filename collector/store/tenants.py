@@ -15,17 +15,17 @@ _DELETED: dict[str, Table] = {
     "workers": workers,
     "events": events,
     "spells": spells,
-    "audit": audit_table,
 }
-# Keys come last, for their lock: every other change of a key waits for it.
-_ALL = {**_DELETED, "keys": key_table}
+# Keys come after them, for their lock: every other change of a key waits for it. The audit goes
+# when nothing else is left.
+_ALL = {**_DELETED, "keys": key_table, "audit": audit_table}
 
 
-def every(conn: Connection) -> list[Tenant]:
+def every(conn: Connection, now: int) -> list[Tenant]:
     """Whoever has a key or a worker, by name."""
     w, k = workers.c, key_table.c
     seen = select(w.tenant_id, func.count(), func.max(w.last_seen)).group_by(w.tenant_id)
-    active = func.count().filter(k.revoked_at.is_(None))
+    active = func.count().filter(keys.is_active(now))
     held = select(k.tenant_id, active).where(k.tenant_id != keys.NOBODY).group_by(k.tenant_id)
     fleets = {name: (count, newest) for name, count, newest in conn.execute(seen)}
     keyrings: dict[str, int] = {name: count for name, count in conn.execute(held)}  # noqa: C416
@@ -52,13 +52,15 @@ def lock_out(conn: Connection, tenant_id: str, now: int) -> int:
 
 def remove(conn: Connection, tenant_id: str, now: int, act: Act) -> dict[str, int]:
     """Everything of the tenant; what is left is that it was removed."""
-    gone = {
-        name: conn.execute(delete(table).where(table.c.tenant_id == tenant_id)).rowcount
-        for name, table in _DELETED.items()
-    }
+    gone = {name: _delete(conn, table, tenant_id) for name, table in _DELETED.items()}
     # Past a number that no line has, so that no cursor from before goes on in a new log.
     numbered = update(event_counters).where(event_counters.c.tenant_id == tenant_id)
     conn.execute(numbered.values(n=event_counters.c.n + 1))
     gone["keys"] = keys.bury(conn, tenant_id, now)
+    gone["audit"] = _delete(conn, audit_table, tenant_id)
     audit.write(conn, tenant_id, now, act, **gone)
     return gone
+
+
+def _delete(conn: Connection, table: Table, tenant_id: str) -> int:
+    return conn.execute(delete(table).where(table.c.tenant_id == tenant_id)).rowcount

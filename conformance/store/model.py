@@ -318,14 +318,14 @@ class Model(Operators):
 
     # Operators
 
-    async def tenants(self) -> list[Tenant]:
+    async def tenants(self, *, now: int) -> list[Tenant]:
         names = {k.tenant_id for k in self.known_keys.values()} | {p[0] for p in self.rows}
-        return [self._tenant(name) for name in sorted(names)]
+        return [self._tenant(name, now) for name in sorted(names)]
 
-    def _tenant(self, name: str) -> Tenant:
+    def _tenant(self, name: str, now: int) -> Tenant:
         stamps = [worker.last_seen for worker in self._of(name)]
         own = [k for k in self.known_keys.values() if k.tenant_id == name]
-        active = sum(key.revoked_at is None for key in own)
+        active = sum(key.is_active(now) for key in own)
         return Tenant(name, len(stamps), max(stamps, default=None), active)
 
     async def holdings(self, tenant_id: str) -> dict[str, int]:
