@@ -18,6 +18,7 @@ from contract.vocabulary import Scope
 NOBODY = ""
 # Within what one statement takes of values: 32,766 on SQLite, one more on PostgreSQL.
 CHUNK = 10_000
+_COLUMNS = tuple(column.name for column in keys.c)
 
 
 def add(conn: Connection, key: Key, by: str, most: int) -> bool:
@@ -65,6 +66,7 @@ def active(conn: Connection, tenant_id: str, now: int) -> int:
 
 
 def is_active(now: int) -> ColumnElement[bool]:
+    """Whether the row is of a key that opens anything at that moment."""
     goes_on = or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
     return and_(keys.c.revoked_at.is_(None), goes_on)
 
@@ -117,13 +119,13 @@ def _insert(conn: Connection, key: Key, revision: int) -> bool:
 def find(conn: Connection, key_id: str) -> Key | None:
     known = select(keys).where(keys.c.id == key_id, keys.c.tenant_id != NOBODY)
     row = conn.execute(known).mappings().one_or_none()
-    return None if row is None else _key(row)
+    return None if row is None else key_of(row)
 
 
 def every(conn: Connection, tenant_id: str | None) -> list[Key]:
     statement = select(keys).order_by(keys.c.created_at, keys.c.id)
     whose = keys.c.tenant_id != NOBODY if tenant_id is None else keys.c.tenant_id == tenant_id
-    return [_key(row) for row in conn.execute(statement.where(whose)).mappings()]
+    return [key_of(row) for row in conn.execute(statement.where(whose)).mappings()]
 
 
 def revoke(conn: Connection, key_id: str, now: int, by: str) -> bool:
@@ -187,7 +189,8 @@ def _facts(key: Key) -> dict[str, object]:
     return {"scopes": list(key.scopes), "name": key.name, "expires_at": ends}
 
 
-def _key(row: RowMapping) -> Key:
-    fields: dict[str, Any] = {name: row[name] for name in row if name != "revision"}
+def key_of(row: RowMapping) -> Key:
+    """The key of a row that has its columns, whatever else it has."""
+    fields: dict[str, Any] = {name: row[name] for name in _COLUMNS if name != "revision"}
     scopes = cast("tuple[Scope, ...]", tuple(row["scopes"].split(",")))
     return Key(**{**fields, "scopes": scopes})

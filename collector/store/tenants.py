@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Table, delete, func, select, update
 from collector.store import audit, keys
 from collector.store.protocol import OPERATOR
 from collector.store.schema import audit as audit_table
-from collector.store.schema import event_counters, events, spells, workers
+from collector.store.schema import event_counters, events, sessions, spells, workers
 from collector.store.schema import keys as key_table
 from collector.values import Act, Tenant
 
@@ -16,9 +16,9 @@ _DELETED: dict[str, Table] = {
     "events": events,
     "spells": spells,
 }
-# Keys come after them, for their lock: every other change of a key waits for it. The audit goes
-# when nothing else is left.
-_ALL = {**_DELETED, "keys": key_table, "audit": audit_table}
+# Keys come after them, for their lock: every other change of a key waits for it. Their sessions come
+# next, so that nobody signs in between; the audit goes when nothing else is left.
+_ALL = {**_DELETED, "keys": key_table, "sessions": sessions, "audit": audit_table}
 
 
 def every(conn: Connection, now: int) -> list[Tenant]:
@@ -57,6 +57,7 @@ def remove(conn: Connection, tenant_id: str, now: int, act: Act) -> dict[str, in
     numbered = update(event_counters).where(event_counters.c.tenant_id == tenant_id)
     conn.execute(numbered.values(n=event_counters.c.n + 1))
     gone["keys"] = keys.bury(conn, tenant_id, now)
+    gone["sessions"] = _delete(conn, sessions, tenant_id)
     gone["audit"] = _delete(conn, audit_table, tenant_id)
     audit.write(conn, tenant_id, now, act, **gone)
     return gone
