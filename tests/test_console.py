@@ -7,7 +7,7 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -18,15 +18,15 @@ from tests.strict import skip
 from tests.test_openorca import fall_silent
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, ViewportSize
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "console"
 AXE = "axe-core@4.11.0"
-WIDE = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 @pytest.fixture
@@ -339,7 +339,7 @@ async def faults(console: Console, axe: str) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_serious_fault(
-    fleet: Fleet, browser: Browser, axe: str, scheme: str
+    fleet: Fleet, browser: Browser, axe: str, scheme: Literal["light", "dark"]
 ) -> None:
     await populate(fleet)
     console = await Console.of(browser, fleet.url, await fleet.key(), color_scheme=scheme)

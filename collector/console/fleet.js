@@ -3,6 +3,9 @@
 import { Follower } from "./follower.js";
 import { heardTime } from "./time.js";
 
+// The only script that this page starts by its address, where a browser asks for that to be said.
+const HUB = globalThis.trustedTypes?.createPolicy("hub", { createScriptURL: () => "/console/hub.js" }).createScriptURL("") ?? "/console/hub.js";
+
 class Fleet extends EventTarget {
   workers = new Map();
   connection = { state: "connecting", since: Date.now() };
@@ -13,7 +16,7 @@ class Fleet extends EventTarget {
     if (this.port || this.follower) return;
     this.session = session;
     if ("SharedWorker" in window) {
-      this.port = new SharedWorker("/console/hub.js", { type: "module", name: "worker-presence" }).port;
+      this.port = new SharedWorker(HUB, { type: "module", name: "worker-presence" }).port;
       this.port.addEventListener("message", ({ data }) => this.take(data));
       this.port.start();
       this.port.postMessage({ join: session });

@@ -16,8 +16,8 @@ _DELETED: dict[str, Table] = {
     "events": events,
     "spells": spells,
 }
-# Keys come after them, for their lock: every other change of a key waits for it. Their sessions come
-# next, so that nobody signs in between; the audit goes when nothing else is left.
+# Keys come after them, for their lock: every other change of a key waits for it. Their sessions
+# come next, so that nobody signs in between; the audit goes when nothing else is left.
 _ALL = {**_DELETED, "keys": key_table, "sessions": sessions, "audit": audit_table}
 
 
