@@ -59,15 +59,18 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = DEADLINE_SECON
 
 
 class Serving:
-    """`collector serve` on a free port, from its welcome on; nothing of it outlives the block."""
+    """`collector serve`, by default on a free port, from its welcome on.
+
+    Nothing of it outlives the block.
+    """
 
     def __init__(
         self,
         store_url: str | None,
         cwd: Path,
         *,
-        env: Mapping[str, str] = NOTHING,
         port: int = 0,
+        env: Mapping[str, str] = NOTHING,
     ) -> None:
         store = {} if store_url is None else {"COLLECTOR_STORE_URL": store_url}
         with ExitStack() as stack:
@@ -99,12 +102,12 @@ class Serving:
     @property
     def output(self) -> str:
         """What it has told people so far."""
-        return _text(self._stdout)
+        return text_of(self._stdout)
 
     @property
     def errors(self) -> str:
         """What it has logged so far."""
-        return _text(self._stderr)
+        return text_of(self._stderr)
 
     @property
     def key(self) -> str | None:
@@ -127,6 +130,6 @@ class Serving:
         return named[1] if named else None
 
 
-def _text(file: IO[bytes]) -> str:
+def text_of(file: IO[bytes]) -> str:
     """All of it, without moving the place where the other process writes."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()

@@ -91,6 +91,7 @@ FILTERED = [
     ("agents", "remove", "--status", "offline", "--yes"),
     ("agents", "remove", "--unseen-for", "0s", "--yes"),
     ("agents", "list"),
+    ("agents", "top"),
     ("events",),
 ]
 

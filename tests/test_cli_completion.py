@@ -40,7 +40,9 @@ def completed(*words: str, home: Path) -> list[str]:
 
 def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
     assert completed("collector", "do", home=tmp_path) == ["doctor"]
+    assert completed("collector", "de", home=tmp_path) == ["demo"]
     assert completed("collector", "agents", "pr", home=tmp_path) == ["prune"]
+    assert completed("collector", "agents", "top", "--sort", "c", home=tmp_path) == ["cpu"]
     assert completed("collector", "beat", "--sta", home=tmp_path) == ["--status"]
     assert completed("collector", "beat", "--status", "o", home=tmp_path) == ["offline"]
 

@@ -25,7 +25,7 @@ from tests.factories import body
 from tests.processes import DEADLINE_SECONDS, Serving, create_key, environment, run, wait_until
 from tests.strict import skip
 
-LASTING = {"serve", "--follow", "--watch", "--every"}
+LASTING = {"serve", "demo", "--follow", "--watch", "--every"}
 EVERYTHING = "ingest,read,admin"
 ON_POSTGRESQL = "postgresql://collector@db/presence"
 # The suite's rules take a minute on a server with a clock of its own: one of them will do.

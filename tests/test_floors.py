@@ -35,11 +35,12 @@ FLOORS = {
     "collector.openorca": 3,
     "collector.api": 4,
     "collector.app": 5,
+    "collector.demo": 5,
     "collector.cli": 6,
     "collector.__main__": 7,
 }
 # Rooms whose files may see one another; elsewhere on one floor, neither sees the other.
-ROOMS = ("collector.store", "collector.api", "collector.cli", "contract")
+ROOMS = ("collector.store", "collector.api", "collector.demo", "collector.cli", "contract")
 SIDEWAYS = {
     ("collector.clock", "collector.values"),
     ("collector.gaps", "collector.workers"),

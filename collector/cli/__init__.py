@@ -16,9 +16,11 @@ from collector.errors import CollectorError
 EXAMPLES = """
 \b
 Examples:
+  collector demo
   collector serve
   collector keys create --tenant acme --scopes ingest,read
   collector agents list
+  collector agents top
   collector events --follow
   collector doctor
   collector conformance --target selfhosted
@@ -31,6 +33,7 @@ Exit codes:
 
 COMMANDS = (
     "serve",
+    "demo",
     "migrate",
     "keys",
     "tenants",

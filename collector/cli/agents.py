@@ -15,6 +15,7 @@ from collector.cli import client, consent
 from collector.cli.durations import duration
 from collector.cli.filters import Query, filters, given
 from collector.cli.tables import CONFLICT, ago, moment, printable, table
+from collector.cli.top import top
 from contract.vocabulary import STATUSES
 
 WATCH_SECONDS = 2.0
@@ -27,6 +28,7 @@ TIMES = ("started_at", "ts", "first_seen", "last_seen")
 \b
 Examples:
   collector agents list --status busy
+  collector agents top
   collector agents show worker-1
   collector agents prune --offline-for 7d
   collector agents remove --project lobby --dry-run
@@ -61,6 +63,9 @@ def list_agents(as_json: bool, watch: bool, **wanted: str | tuple[str, ...] | No
         while watch:
             time.sleep(WATCH_SECONDS)
             _show_roster(query, as_json, ask=client.insist, anew=not as_json)
+
+
+agents.add_command(top)
 
 
 @agents.command(

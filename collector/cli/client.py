@@ -50,6 +50,11 @@ def get(path: str, query: Mapping[str, str | Sequence[str]] | None = None) -> An
         return _ask("GET", _with(path, query))
 
 
+def look(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
+    """As `get`, for who draws the terminal itself, and soon tells that nobody answers."""
+    return _ask("GET", _with(path, query), timeout_seconds=PROBE_SECONDS)
+
+
 def insist(path: str, query: Mapping[str, str | Sequence[str]]) -> Any:
     """As `get`, but a collector that is away is waited for; that is said once."""
     told = False

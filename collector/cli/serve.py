@@ -101,8 +101,8 @@ def serve(
 async def _serve(settings: Settings) -> None:
     """One process, which greets."""
     async with opening.opened(settings, serving=True) as store:
-        listener = _listen(settings)
-        greet = partial(_welcome, settings, store, _url(listener))
+        listener = listen(settings)
+        greet = partial(_welcome, settings, store, url_of(listener))
         await Server(settings, store, greet).serve([listener])
 
 
@@ -127,9 +127,9 @@ async def _supervise(settings: Settings, workers: int) -> None:
             "(COLLECTOR_STORE_URL=postgresql://…)"
         )
     async with opening.opened(settings) as store:
-        listener = _listen(settings)
+        listener = listen(settings)
         supervisor = Supervisor(settings, listener, workers)
-        click.echo(await _welcome(settings, store, _url(listener)))
+        click.echo(await _welcome(settings, store, url_of(listener)))
     await supervisor.run()
 
 
@@ -175,7 +175,8 @@ class Server(uvicorn.Server):
         yield
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
+    """The address, taken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # Named TCP, because an event loop sets TCP_NODELAY only on what says so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -200,7 +201,8 @@ def _is_about_host(error: OSError) -> bool:
     return isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
 
 
-def _url(listener: socket.socket) -> str:
+def url_of(listener: socket.socket) -> str:
+    """Where a person on this machine reaches it."""
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"

@@ -18,6 +18,8 @@ COLOURS = {
     "busy": "yellow",
     "idle": "green",
     "offline": "bright_black",
+    "lost": "bright_black",
+    "left": "bright_black",
     "active": "green",
     "revoked": "red",
     "expired": "red",
@@ -45,16 +47,28 @@ def table(
     if not rows:
         click.echo(empty)
         return
-    room = _room()
+    for line in lines(heads, rows, _room(), whole=whole):
+        click.echo(line)
+
+
+def lines(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    room: int | None,
+    *,
+    whole: Collection[str] = (),
+) -> list[str]:
+    """The table's head and rows, with their colours, in that much room if it is limited."""
     cells = [[printable(cell) for cell in row] for row in rows]
-    if room is not None:
+    if room is not None and cells:
         heads, cells = _filled(heads, cells)
     widths = [max(map(width_of, column)) for column in zip(heads, *cells, strict=True)]
     widths = fitted(widths, room, [head in whole for head in heads])
-    click.secho(GAP.join(_padded(heads, widths)).rstrip(), bold=True)
+    shown = [click.style(GAP.join(_padded(heads, widths)).rstrip(), bold=True)]
     for row in cells:
         places = zip(row, _padded(row, widths), strict=True)
-        click.echo(GAP.join(_coloured(word, cell) for word, cell in places).rstrip())
+        shown.append(GAP.join(_coloured(word, cell) for word, cell in places).rstrip())
+    return shown
 
 
 def colour() -> bool | None:
@@ -131,12 +145,13 @@ def _coloured(word: str, cell: str) -> str:
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [_cut(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    return [cut(cell, width) for cell, width in zip(cells, widths, strict=True)]
 
 
-def _cut(cell: str, width: int) -> str:
+def cut(cell: str, width: int) -> str:
+    """So wide, and no wider."""
     if width_of(cell) <= width:
         return cell + " " * (width - width_of(cell))
-    while width_of(cell) >= width:
+    while cell and width_of(cell) >= width:
         cell = cell[:-1]
-    return f"{cell}…".ljust(width)
+    return f"{cell}…" + " " * (width - width_of(cell) - 1)
