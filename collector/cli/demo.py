@@ -166,11 +166,11 @@ class Demo:
 def _welcome(url: str, key: str, workers: int) -> str:
     return f"""Collector {__version__} listens on {url}, with {workers} simulated workers.
 
-The key to sign in with, for everything; it ends with the demo:
+Open {url} in a browser, and sign in with this key, which ends with the demo:
 
   {key}
 
-In another terminal:
+Or in another terminal:
 
   export VOICEGW_COLLECTOR_URL={url}
   export VOICEGW_API_KEY={key}

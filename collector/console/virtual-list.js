@@ -28,7 +28,7 @@ class VirtualList extends HTMLElement {
 
   set rows(rows) {
     this.#rows = rows;
-    this.setAttribute("aria-rowcount", String(rows.length));
+    this.closest("[role=table]")?.setAttribute("aria-rowcount", String(rows.length + 1));
     this.draw(true);
   }
 
@@ -55,7 +55,8 @@ class VirtualList extends HTMLElement {
       if (element.hidden) return;
       const place = first + nth;
       setVariable(element, "--place", String(place));
-      element.setAttribute("aria-rowindex", String(place + 1));
+      // The head is the first row.
+      element.setAttribute("aria-rowindex", String(place + 2));
       this.show(element, this.#rows[place], place);
     });
   }
