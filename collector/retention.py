@@ -1,4 +1,4 @@
-"""Forgets what is old: workers that are long gone, and the old ends of logs, spells and gaps.
+"""Forgets what is old: workers long gone, sessions that are over, and old ends of logs and spells.
 
 Every collector does; each row has one winner. A batch is one short transaction with a pause after
 it, so that no beat waits for more than one of them.
@@ -60,6 +60,7 @@ class Retention:
         await store.prune_gaps(before=self.spells_since())
         steps = (
             partial(store.forget, before=unseen_since, limit=BATCH, now=now),
+            partial(store.prune_sessions, before=now, limit=BATCH),
             partial(store.prune_spells, before=self.spells_since(), limit=BATCH),
             partial(store.prune_events, before=log_since, keep=keep.events_keep, limit=BATCH),
         )

@@ -168,6 +168,19 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
+class Session:
+    """A browser that signed in with a key; `digest` is the sha256 of a token that only it has."""
+
+    digest: str
+    id: str
+    tenant_id: str
+    key_id: str
+    browser: str
+    created_at: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Act:
     """What somebody does, for the audit: a key's id, or the operator at the store itself."""
 
@@ -212,13 +225,14 @@ class KeyChanges:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is calling: all that a key says about its bearer."""
+    """Who is calling: all that a key says about its bearer, or about a browser's session of it."""
 
     tenant_id: str
     scopes: frozenset[Scope]
     key_id: str
     expires_at: int | None = None
+    session_id: str | None = None
 
     def has_ended(self, now: int) -> bool:
-        """Whether the time of its key is up."""
+        """Whether the time of its key or its session is up."""
         return self.expires_at is not None and self.expires_at <= now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collector.store.protocol import Store
-from collector.values import Act
+from collector.values import Act, Session
 from tests.factories import at, beat
 from tests.test_store_keys import key
 from tests.test_store_log import commit
@@ -24,13 +24,26 @@ async def test_tenants_are_those_with_a_key_or_a_worker(store: Store) -> None:
 async def test_a_tenant_is_removed_with_everything_and_nobody_elses(store: Store) -> None:
     for tenant, key_id in (("acme", "AAAAAAAA"), ("blue", "BBBBBBBB")):
         await store.add_key(key(key_id, tenant_id=tenant))
+        signed_in = Session(f"{tenant}-digest", tenant, tenant, key_id, "curl", at(0), at(60))
+        await store.add_session(signed_in, most=1)
         await commit(store, beat("a", tenant_id=tenant), beat("b", tenant_id=tenant))
         await commit(store, beat("a", tenant_id=tenant, seconds=1, status="offline"))
     held = await store.holdings("acme")
 
     gone = await store.remove_tenant("acme", now=at(5))
 
-    assert gone == held == {"workers": 2, "keys": 1, "events": 3, "spells": 1, "audit": 1}
+    assert (
+        gone
+        == held
+        == {
+            "workers": 2,
+            "keys": 1,
+            "sessions": 1,
+            "events": 3,
+            "spells": 1,
+            "audit": 1,
+        }
+    )
     assert [each.tenant_id for each in await store.tenants()] == ["blue"]
     assert (await store.holdings("blue")) == held
     assert (await store.position("acme"))[1:] == (5, 4)
@@ -71,6 +84,7 @@ async def test_a_removed_tenants_keys_are_told_as_revoked_and_never_given_out_ag
     assert await store.holdings("acme") == {
         "workers": 0,
         "keys": 0,
+        "sessions": 0,
         "events": 0,
         "spells": 0,
         "audit": 1,

@@ -85,9 +85,9 @@ def restore(backup: Path, store: Path, *, keep: Path | None, now: int, tell: Tel
     """Put a copy in the store's place, at this version's schema and as a log with a new epoch.
 
     Old cursors are then seen to be old, and who holds one gets a snapshot; each tenant's audit
-    tells of it. What was there before is kept as `keep`, or lost. Raise `StoreTaken` while a
-    collector serves the store or a command has it open, and `NotABackup` for anything that `read`
-    does not take.
+    tells of it. No session of the copy goes on: who signed out since must not be signed in again.
+    What was there before is kept as `keep`, or lost. Raise `StoreTaken` while a collector serves
+    the store or a command has it open, and `NotABackup` for anything that `read` does not take.
     """
     # SQLite keeps its log beside the store itself, and not beside a link to it.
     store = store.resolve()
@@ -230,6 +230,7 @@ def _mint_epoch(file: Path, copied: Contents, now: int) -> None:
     with closing(sqlite3.connect(file)) as conn:
         with conn:
             conn.execute("UPDATE log_epoch SET epoch = ?", (epoch,))
+            conn.execute("DELETE FROM sessions")
             conn.executemany(f"{audit.WRITE} VALUES (?, ?, ?, ?, ?, ?)", acts)
         conn.execute("PRAGMA journal_mode = DELETE")
 

@@ -18,6 +18,7 @@ from contract.vocabulary import Scope
 NOBODY = ""
 # Within what one statement takes of values: 32,766 on SQLite, one more on PostgreSQL.
 CHUNK = 10_000
+_COLUMNS = tuple(column.name for column in keys.c)
 
 
 def add(conn: Connection, key: Key, by: str, most: int) -> bool:
@@ -45,7 +46,7 @@ def replace(
             keys.c.id == key_id,
             keys.c.tenant_id == successor.tenant_id,
             keys.c.successor_id.is_(None),
-            _is_active(successor.created_at),
+            is_active(successor.created_at),
         )
         .values(expires_at=ends_sooner, successor_id=successor.id, revision=revision)
     )
@@ -60,18 +61,19 @@ def replace(
 
 def active(conn: Connection, tenant_id: str, now: int) -> int:
     """How many of the tenant's keys open anything."""
-    open_ones = select(func.count()).where(keys.c.tenant_id == tenant_id, _is_active(now))
+    open_ones = select(func.count()).where(keys.c.tenant_id == tenant_id, is_active(now))
     return conn.execute(open_ones).scalar_one()
 
 
-def _is_active(now: int) -> ColumnElement[bool]:
+def is_active(now: int) -> ColumnElement[bool]:
+    """Whether the row is of a key that opens anything at that moment."""
     goes_on = or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
     return and_(keys.c.revoked_at.is_(None), goes_on)
 
 
 def _check_actor(conn: Connection, by: str, now: int) -> None:
     """A collector may believe in a key for a moment after its end: it makes no other key then."""
-    acting = select(keys.c.id).where(keys.c.id == by, _is_active(now))
+    acting = select(keys.c.id).where(keys.c.id == by, is_active(now))
     if by != OPERATOR and conn.execute(acting).one_or_none() is None:
         raise Unauthenticated("The key is revoked or expired.")
 
@@ -117,13 +119,13 @@ def _insert(conn: Connection, key: Key, revision: int) -> bool:
 def find(conn: Connection, key_id: str) -> Key | None:
     known = select(keys).where(keys.c.id == key_id, keys.c.tenant_id != NOBODY)
     row = conn.execute(known).mappings().one_or_none()
-    return None if row is None else _key(row)
+    return None if row is None else key_of(row)
 
 
 def every(conn: Connection, tenant_id: str | None) -> list[Key]:
     statement = select(keys).order_by(keys.c.created_at, keys.c.id)
     whose = keys.c.tenant_id != NOBODY if tenant_id is None else keys.c.tenant_id == tenant_id
-    return [_key(row) for row in conn.execute(statement.where(whose)).mappings()]
+    return [key_of(row) for row in conn.execute(statement.where(whose)).mappings()]
 
 
 def revoke(conn: Connection, key_id: str, now: int, by: str) -> bool:
@@ -187,7 +189,8 @@ def _facts(key: Key) -> dict[str, object]:
     return {"scopes": list(key.scopes), "name": key.name, "expires_at": ends}
 
 
-def _key(row: RowMapping) -> Key:
-    fields: dict[str, Any] = {name: row[name] for name in row if name != "revision"}
+def key_of(row: RowMapping) -> Key:
+    """The key of a row that has its columns, whatever else it has."""
+    fields: dict[str, Any] = {name: row[name] for name in _COLUMNS if name != "revision"}
     scopes = cast("tuple[Scope, ...]", tuple(row["scopes"].split(",")))
     return Key(**{**fields, "scopes": scopes})

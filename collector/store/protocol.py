@@ -3,8 +3,8 @@
 A method is one transaction: when it returns, what it did is committed; when it raises, nothing
 of it happened. The tenant comes first in every method, and no method reads or writes another
 tenant's rows; the exceptions are named: `commit` takes a batch of many tenants' beats, `silent`,
-`announce_lost`, `forget`, pruning and the gaps look after all tenants alike, and a key is found
-before its tenant is known. Only errors of `collector.errors` escape:
+`announce_lost`, `forget`, pruning and the gaps look after all tenants alike, and a key or a session
+is found before its tenant is known. Only errors of `collector.errors` escape:
 
 - `Unstorable`: these very values can't be stored. Asking again gives the same answer.
 - `StoreUnavailable`: unreachable, restarting, deadlocked, locked for too long or out of space.
@@ -32,6 +32,7 @@ from collector.values import (
     KeyChanges,
     Position,
     RosterQuery,
+    Session,
     Silent,
     Spell,
     Tenant,
@@ -288,6 +289,49 @@ class Store(Protocol):
         """
         ...
 
+    # Sessions
+
+    async def add_session(self, session: Session, *, most: int) -> bool:
+        """Store a new session of a key; False, and nothing stored, if its id or digest is taken.
+
+        Raise `Unauthenticated` if the key is not active at the session's `created_at`, or not its
+        tenant's. The key has at most `most` sessions then, this one among them, however many are
+        made at once: the oldest go, and of one moment those with the highest ids.
+        """
+        ...
+
+    async def find_session(self, digest: str, *, now: int) -> tuple[Session, Key] | None:
+        """The session with that digest and its key; None unless both last past `now`.
+
+        By an index, and no change of anything. Whatever ends a key ends its sessions with it.
+        """
+        ...
+
+    async def sessions_of(self, key_id: str, *, now: int) -> list[Session]:
+        """The key's sessions that last past `now`, newest first, then by id.
+
+        Whether the key itself is active is not looked at.
+        """
+        ...
+
+    async def end_session(self, key_id: str, session_id: str) -> bool:
+        """Remove that session of that key: of all who do so at once, one gets True.
+
+        False if there is none, or if it is another key's.
+        """
+        ...
+
+    async def sessions_gone(self, session_ids: Collection[str]) -> frozenset[str]:
+        """Those of the sessions that the store has no longer.
+
+        Time and keys are not looked at: who follows both hears of everything else that ends one.
+        """
+        ...
+
+    async def prune_sessions(self, *, before: int, limit: int) -> int:
+        """Remove at most `limit` sessions that expired before `before`; return how many."""
+        ...
+
     # Operators
 
     async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
@@ -299,7 +343,7 @@ class Store(Protocol):
         ...
 
     async def holdings(self, tenant_id: str) -> dict[str, int]:
-        """How many workers, keys, events, spells and audited acts the store has of it."""
+        """How many workers, keys, sessions, events, spells and acts the store has of it."""
         ...
 
     async def lock_out(self, tenant_id: str, *, now: int) -> int:
@@ -310,9 +354,9 @@ class Store(Protocol):
         """Remove everything of it but the note that it was removed; return how much of each.
 
         Its keys end with it, like revoked ones: `key_changes` tells them, their ids are never
-        given out again, and nothing else of them is left. The numbers of its log stay used up,
-        and one more: a log that begins anew continues above them, so that no cursor from before
-        is taken for one of it.
+        given out again, and nothing else of them is left, nor a session of theirs. The numbers of
+        its log stay used up, and one more: a log that begins anew continues above them, so that no
+        cursor from before is taken for one of it.
 
         A beat that a collector took before it heard of this may still be committed after it, and
         then makes its worker anew; so `lock_out` goes first, by as long as they take to hear.

@@ -8,7 +8,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, inspect, text
 
-from collector.store import audit, events, gaps, keys, spells, tenants, workers
+from collector.store import audit, events, gaps, keys, sessions, spells, tenants, workers
 from collector.store.protocol import OPERATOR
 from collector.store.schema import HEAD
 from collector.values import (
@@ -21,6 +21,7 @@ from collector.values import (
     KeyChanges,
     Position,
     RosterQuery,
+    Session,
     Silent,
     Spell,
     Tenant,
@@ -143,6 +144,24 @@ class RelationalStore(ABC):
 
     async def key_changes(self, *, since: int) -> KeyChanges:
         return await self._read(keys.changes, since)
+
+    async def add_session(self, session: Session, *, most: int) -> bool:
+        return await self._write(sessions.add, session, most)
+
+    async def find_session(self, digest: str, *, now: int) -> tuple[Session, Key] | None:
+        return await self._read(sessions.find, digest, now)
+
+    async def sessions_of(self, key_id: str, *, now: int) -> list[Session]:
+        return await self._read(sessions.of_key, key_id, now)
+
+    async def end_session(self, key_id: str, session_id: str) -> bool:
+        return await self._write(sessions.end, key_id, session_id)
+
+    async def sessions_gone(self, session_ids: Collection[str]) -> frozenset[str]:
+        return await self._read(sessions.gone, session_ids) if session_ids else frozenset()
+
+    async def prune_sessions(self, *, before: int, limit: int) -> int:
+        return await self._write(sessions.prune, before, limit)
 
     async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
         return await self._read(audit.read, tenant_id, before, limit)

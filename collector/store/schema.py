@@ -23,7 +23,7 @@ from sqlalchemy import (
 from contract.vocabulary import STATUSES
 
 # The newest revision in migrations/; a test proves it.
-HEAD = "0003"
+HEAD = "0004"
 
 metadata = MetaData()
 _Name = Text().with_variant(Text(collation="C"), "postgresql")
@@ -158,6 +158,23 @@ keys = Table(
     PrimaryKeyConstraint("id", name="keys_pkey"),
 )
 Index("keys_of_tenant", keys.c.tenant_id)
+
+# Browsers that signed in with a key. Their tokens are nowhere but with them.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", _Name, nullable=False),
+    Column("id", _Name, nullable=False),
+    Column("tenant_id", _Name, nullable=False),
+    Column("key_id", _Name, nullable=False),
+    Column("browser", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("digest", name="sessions_pkey"),
+)
+Index("sessions_by_id", sessions.c.id, unique=True)
+Index("sessions_of_key", sessions.c.key_id, sessions.c.created_at)
+Index("sessions_by_end", sessions.c.expires_at)
 
 # Append-only: who did what. Its order is that of the ids, its time that of the actor's collector.
 audit = Table(

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Table, delete, func, select, update
 from collector.store import audit, keys
 from collector.store.protocol import OPERATOR
 from collector.store.schema import audit as audit_table
-from collector.store.schema import event_counters, events, spells, workers
+from collector.store.schema import event_counters, events, sessions, spells, workers
 from collector.store.schema import keys as key_table
 from collector.values import Act, Tenant
 
@@ -17,8 +17,9 @@ _DELETED: dict[str, Table] = {
     "spells": spells,
     "audit": audit_table,
 }
-# Keys come last, for their lock: every other change of a key waits for it.
-_ALL = {**_DELETED, "keys": key_table}
+# Keys come late, for their lock: every other change of a key waits for it. Their sessions come
+# after them, so that nobody signs in between.
+_ALL = {**_DELETED, "keys": key_table, "sessions": sessions}
 
 
 def every(conn: Connection) -> list[Tenant]:
@@ -60,5 +61,7 @@ def remove(conn: Connection, tenant_id: str, now: int, act: Act) -> dict[str, in
     numbered = update(event_counters).where(event_counters.c.tenant_id == tenant_id)
     conn.execute(numbered.values(n=event_counters.c.n + 1))
     gone["keys"] = keys.bury(conn, tenant_id, now)
+    signed_in = delete(sessions).where(sessions.c.tenant_id == tenant_id)
+    gone["sessions"] = conn.execute(signed_in).rowcount
     audit.write(conn, tenant_id, now, act, **gone)
     return gone

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from collector.store.protocol import Store
-from collector.values import Key, RosterQuery, Silent, Spell, Walk, Worker
+from collector.values import Key, RosterQuery, Session, Silent, Spell, Walk, Worker
 from conformance.store.calls import (
     AGENTS,
     DAY,
@@ -69,11 +69,25 @@ PRUNINGS = st.sampled_from(
     ]
 )
 KEYS = st.sampled_from(["AAAA", "aaaa", "BBBB"])
-# Each a step of the clock, which key, whose, and what is done with it.
+# So few that names are taken, and more than one key may have. One draw for all that is done, so
+# that sessions take nothing from what else an example lives through.
+SESSIONS = ("s", "S", "t")
+SESSION_ACTS = st.sampled_from(
+    [
+        (("sign in", "s"), ("sign in", "S")),
+        (("sign in", "S"), ("sign in", "t")),
+        (("sign in", "t"), ("sign out", "s")),
+        (("sign out", "s"), ("sign out", "S")),
+        (("prune", ""),),
+    ]
+)
+# Each a step of the clock, which key, whose, what is done with it, and with a session of it.
 KEY_ACTS = st.sampled_from(
     ["make"] * 6 + ["revoke"] * 5 + ["rotate"] * 6 + ["make by it", "lock out", "remove tenant"]
 )
-KEY_CHANGES = st.lists(st.tuples(SOON, KEYS, TENANT, KEY_ACTS), min_size=1, max_size=6)
+KEY_CHANGES = st.lists(
+    st.tuples(SOON, KEYS, TENANT, KEY_ACTS, SESSION_ACTS), min_size=1, max_size=6
+)
 QUERIES = st.builds(
     RosterQuery,
     statuses=st.lists(st.sampled_from(["idle", "busy", "offline"]), max_size=2).map(tuple),
@@ -166,19 +180,45 @@ class StoreMachine(RuleBasedStateMachine):
         self._compare_gaps()
 
     @rule(run=KEY_CHANGES, from_here=st.booleans())
-    def change_keys(self, run: list[tuple[int, str, int, str]], from_here: bool) -> None:
+    def change_keys(
+        self, run: list[tuple[int, str, int, str, tuple[tuple[str, str], ...]]], from_here: bool
+    ) -> None:
         if from_here:
             self._remember_key_revisions()
-        for step, name, tenant, act in run:
+        for step, name, tenant, act, session_acts in run:
             self.now += step
             tenant_id, key_id = self.tenants[tenant], f"{name}{self.example.n}"
             self._read(self._key_change(act, tenant_id, key_id))
+            for session_act, session in session_acts:
+                session_id = f"{session}{self.example.n}"
+                self._read(self._session_change(session_act, tenant_id, key_id, session_id))
             self._read(call("find_key", key_id))
             self._read(call("active_keys", tenant_id, now=self.now))
             self._agree(partial(acts_of, tenants=[tenant_id]))
             self._agree(partial(keys_of, tenants=[tenant_id]))
             self._agree(partial(_standing, tenant_id=tenant_id, now=self.now))
             self._compare_keys()
+            self._compare_sessions()
+
+    def _session_change(self, act: str, tenant_id: str, key_id: str, session_id: str) -> Call:
+        """Of a key that may have ended, or be the other tenant's."""
+        if act == "prune":
+            return call("prune_sessions", before=self.now, limit=MANY)
+        if act == "sign out":
+            return call("end_session", key_id, session_id)
+        digest, until = f"digest of {session_id}", self.now + 30 * SECOND
+        session = Session(digest, session_id, tenant_id, key_id, "curl", self.now, until)
+        return call("add_session", session, most=1)
+
+    def _compare_sessions(self) -> None:
+        """All that there may be, now and when some are over."""
+        names = [f"{name}{self.example.n}" for name in SESSIONS]
+        self._read(call("sessions_gone", names))
+        for now in (self.now, self.now + 15 * SECOND):
+            for name in names:
+                self._read(call("find_session", f"digest of {name}", now=now))
+            for key in ("AAAA", "aaaa", "BBBB"):
+                self._read(call("sessions_of", f"{key}{self.example.n}", now=now))
 
     def _key_change(self, act: str, tenant_id: str, key_id: str) -> Call:
         """What may be taken already, and made by a key that may have ended."""
@@ -241,6 +281,7 @@ class StoreMachine(RuleBasedStateMachine):
         if self.revisions:
             self._compare([(tenant, agent) for tenant in self.tenants for agent in AGENTS])
             self._compare_keys()
+            self._compare_sessions()
             self._compare_gaps()
 
     def _do(self, call: Call, places: Iterable[tuple[str, str]]) -> None:
@@ -303,6 +344,7 @@ async def _clear(store: Store, now: int) -> None:
     await store.forget(before=FAR, limit=MANY, now=now)
     await store.prune_events(before=FAR, keep=0, limit=MANY)
     await store.prune_spells(before=FAR, limit=MANY)
+    await store.prune_sessions(before=FAR, limit=MANY)
     await store.listen("before", now=now)
     await store.prune_gaps(before=now + 1)
 

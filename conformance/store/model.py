@@ -332,6 +332,7 @@ class Model(Operators):
         return {
             "workers": sum(1 for _ in self._of(tenant_id)),
             "keys": len(await self.keys(tenant_id)),
+            "sessions": sum(s.tenant_id == tenant_id for s in self.signed_in),
             "events": len(self.logs.get(tenant_id, Log()).lines),
             "spells": sum(len(s) for place, s in self.ended.items() if place[0] == tenant_id),
             "audit": len(self.acts.get(tenant_id, [])),

@@ -1,4 +1,4 @@
-"""The model's keys and audit, and what operators do to whole tenants."""
+"""The model's keys, sessions and audit, and what operators do to whole tenants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from collector.errors import NotActive, QuotaExceeded, Unauthenticated
-from collector.values import Act, Audited, Key, KeyChanges
+from collector.values import Act, Audited, Key, KeyChanges, Session
 
 OPERATOR = "operator"
 SECOND = 1_000_000
@@ -21,6 +21,7 @@ class Operators:
         self.buried_keys: set[str] = set()
         # The ids of changed keys in the order of the changes: the revision is how many there were.
         self.changed_keys: list[str] = []
+        self.signed_in: list[Session] = []
         self.acts: dict[str, list[Audited]] = {}
         self._act_id = 0
 
@@ -82,6 +83,43 @@ class Operators:
         ends = {k.id: k.expires_at for k in own if k.successor_id and k.expires_at is not None}
         return KeyChanges(len(self.changed_keys), changed, changed - live, ends)
 
+    async def add_session(self, session: Session, *, most: int) -> bool:
+        key = self.known_keys.get(session.key_id)
+        is_its = key is not None and key.tenant_id == session.tenant_id
+        if key is None or not (is_its and key.is_active(session.created_at)):
+            raise Unauthenticated("revoked, expired or not there")
+        if any(session.id == s.id or session.digest == s.digest for s in self.signed_in):
+            return False
+        others = [s for s in self.signed_in if s.key_id == session.key_id]
+        for spare in sorted(others, key=_newest_first)[most - 1 :]:
+            self.signed_in.remove(spare)
+        self.signed_in.append(session)
+        return True
+
+    async def find_session(self, digest: str, *, now: int) -> tuple[Session, Key] | None:
+        for session in self.signed_in:
+            key = self.known_keys[session.key_id]
+            if session.digest == digest and session.expires_at > now and key.is_active(now):
+                return session, key
+        return None
+
+    async def sessions_of(self, key_id: str, *, now: int) -> list[Session]:
+        own = [s for s in self.signed_in if s.key_id == key_id and s.expires_at > now]
+        return sorted(own, key=_newest_first)
+
+    async def end_session(self, key_id: str, session_id: str) -> bool:
+        own = [s for s in self.signed_in if (s.key_id, s.id) == (key_id, session_id)]
+        self.signed_in = [s for s in self.signed_in if s not in own]
+        return bool(own)
+
+    async def sessions_gone(self, session_ids: Collection[str]) -> frozenset[str]:
+        return frozenset(session_ids) - {s.id for s in self.signed_in}
+
+    async def prune_sessions(self, *, before: int, limit: int) -> int:
+        old = [s for s in self.signed_in if s.expires_at < before][:limit]
+        self.signed_in = [s for s in self.signed_in if s not in old]
+        return len(old)
+
     async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
         newest_first = reversed(self.acts.get(tenant_id, []))
         return [act for act in newest_first if before is None or act.id < before][:limit]
@@ -94,6 +132,7 @@ class Operators:
 
     async def _bury_keys(self, tenant_id: str) -> None:
         for key in await self.keys(tenant_id):
+            self.signed_in = [s for s in self.signed_in if s.key_id != key.id]
             del self.known_keys[key.id]
             self.buried_keys.add(key.id)
             self.changed_keys.append(key.id)
@@ -121,6 +160,10 @@ class Operators:
         self.acts.setdefault(tenant_id, []).append(
             Audited(self._act_id, at, act.actor, act.action, act.subject, dict(told))
         )
+
+
+def _newest_first(session: Session) -> tuple[int, str]:
+    return -session.created_at, session.id
 
 
 def _is_replaceable(key: Key, now: int) -> bool:
