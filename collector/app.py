@@ -25,6 +25,7 @@ from collector.api import (
     openapi,
     openorca,
     presence,
+    sessions,
     summary,
     timeline,
     workers,
@@ -40,7 +41,8 @@ from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
 from collector.quotas import Quotas
-from collector.retention import Retention
+from collector.retention import DAY, Retention
+from collector.sessions import Sessions
 from collector.settings import Settings
 from collector.store.protocol import Store
 from collector.sweep import Sweep
@@ -57,6 +59,9 @@ ROUTES = [
     Route("/v1/keys", keys.KeysEndpoint, methods=["GET", "POST"]),
     Route("/v1/keys/{key_id}", keys.KeyEndpoint, methods=["DELETE"]),
     Route("/v1/keys/{key_id}/rotate", keys.rotate, methods=["POST"]),
+    Route("/v1/sessions", sessions.SessionsEndpoint, methods=["GET", "POST"]),
+    Route("/v1/sessions/current", sessions.CurrentEndpoint, methods=["GET", "DELETE"]),
+    Route("/v1/sessions/{session_id}", sessions.SessionEndpoint, methods=["DELETE"]),
     Route("/v1/audit", audit.audit),
     Route("/events", events.stream),
     Route("/v1/events", events.poll),
@@ -107,18 +112,22 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
     keyring = Keyring(store, clock, metrics, verifiers=settings.verifiers)
     feed = Feed(store, clock, limit=settings.subscribers)
     keyring.on_change(feed.heed)
+    signed_in = Sessions(store, clock, used=keyring.used)
+    keyring.on_change(signed_in.heed)
     metrics.watch("collector_subscribers", "Event streams that are open.", lambda: feed.followers)
     return Parts(
         store=store,
         clock=clock,
         metrics=metrics,
         keyring=keyring,
+        sessions=signed_in,
         intake=Intake(store, clock, metrics, limit=settings.queue_limit, gone=listener.gone),
         listener=listener,
         sweep=Sweep(store, clock, gone=listener.gone),
         feed=feed,
         quotas=Quotas(store, clock, settings),
         retention=Retention(store, clock, settings),
+        session_lasts=settings.session_days * DAY,
     )
 
 

@@ -4,9 +4,10 @@ CollectorError
 ├── MalformedJSON            malformed_json      the body is not JSON
 ├── InvalidField             invalid_field       a field of the body or the query is wrong
 ├── TooLarge                 too_large           the body is over its limit
-├── Unauthenticated          unauthenticated     no key, or none that opens anything
+├── Unauthenticated          unauthenticated     no key or session, or none that opens anything
 ├── MissingScope             missing_scope       the key may not do this
-├── NotFound                 not_found           no such worker, key or route
+├── ForeignOrigin            foreign_origin      a page of another origin asks with a cookie
+├── NotFound                 not_found           no such worker, key, session or route
 ├── MethodNotAllowed         method_not_allowed  the route exists, for other methods
 ├── NotActive                not_active          the key is revoked, expired or rotated already
 ├── QuotaExceeded            quota_exceeded      the tenant has or does as much as it may
@@ -65,6 +66,10 @@ class Unauthenticated(CollectorError):
 
 class MissingScope(CollectorError):
     code = "missing_scope"
+
+
+class ForeignOrigin(CollectorError):
+    code = "foreign_origin"
 
 
 class NotFound(CollectorError):

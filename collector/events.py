@@ -69,6 +69,7 @@ class Feed:
             loops.create_task(every(GATHER_SECONDS, self._read_stale, "the logs were not read"))
             loops.create_task(every(POLL_SECONDS, self.poll, "the logs were not read"))
             loops.create_task(every(POLL_SECONDS, self.end_expired, "streams were not ended"))
+            loops.create_task(every(POLL_SECONDS, self.end_signed_out, "streams were not ended"))
 
     async def poll(self) -> None:
         await self._read_on(list(self._channels))
@@ -105,6 +106,17 @@ class Feed:
     async def end_expired(self) -> None:
         """End the streams whose key's time is up, whatever else is known of the key."""
         self._end(lambda follower: self._has_ended(follower.principal))
+
+    async def end_signed_out(self) -> None:
+        """End the streams whose session is gone, wherever that was ended: one query for all."""
+        followers = (each for channel in self._channels.values() for each in channel.followers)
+        session_ids = {each.principal.session_id for each in followers}
+        if open_ones := {each for each in session_ids if each is not None}:
+            self.end_sessions(await self._store.sessions_gone(open_ones))
+
+    def end_sessions(self, gone: Collection[str]) -> None:
+        """End the streams of these sessions."""
+        self._end(lambda follower: follower.principal.session_id in gone)
 
     def _has_ended(self, principal: Principal) -> bool:
         now = self._clock.now()

@@ -178,8 +178,12 @@ class Keyring:
         # Compared at each use: a key ends in time also while the store can't be asked.
         if principal is None or principal.has_ended(self._clock.now()):
             raise Unauthenticated("The key is unknown, revoked, expired or mistyped.")
-        self._used.add(principal.key_id)
+        self.used(principal.key_id)
         return principal
+
+    def used(self, key_id: str) -> None:
+        """That key was in use a moment ago; the store hears of it now and then."""
+        self._used.add(key_id)
 
     async def mint(self, minting: Callable[[], tuple[Key, str]]) -> tuple[Key, str]:
         """Make a key where keys are verified, and after those that wait there."""

@@ -20,6 +20,7 @@ _AT_LEAST_1 = (
     "events_keep_days",
     "events_keep",
     "spells_keep_days",
+    "session_days",
     "shutdown_seconds",
 )
 
@@ -67,6 +68,9 @@ class Settings:
     )
     spells_keep_days: int = _setting(
         90, "Days that ended spells of being online, and the collectors' gaps, are kept."
+    )
+    session_days: int = _setting(
+        7, "Days that a browser stays signed in, if its key lasts that long."
     )
     shutdown_seconds: int = _setting(10, "How long a stopping collector answers what is under way.")
     log_level: str = _setting("info", "`debug`, `info`, `warning` or `error`.")

@@ -21,7 +21,7 @@ from conformance.target import (
     why_not,
 )
 from conformance.trial import Trial
-from conformance.wire import FOREIGN_LIMITS, LIMITS, ROSTER, TIMEOUT, address
+from conformance.wire import FOREIGN_LIMITS, LIMITS, ROSTER, TIMEOUT, address, no_cookies
 
 # A case waits for one TTL and a little, or for its turn; past this it hangs.
 CASE_SECONDS = 120
@@ -77,7 +77,11 @@ async def run(target: Target, cases: Sequence[Case], tell: Tell = lambda _: None
     is_foreign = target.control is None
     limits = FOREIGN_LIMITS if is_foreign else LIMITS
     async with httpx2.AsyncClient(
-        base_url=target.url, limits=limits, timeout=TIMEOUT, trust_env=is_foreign
+        base_url=target.url,
+        limits=limits,
+        timeout=TIMEOUT,
+        trust_env=is_foreign,
+        cookies=no_cookies(),
     ) as http:
         description = await describe(target, http)
         trial = Trial(target, http)

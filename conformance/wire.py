@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import quote
 
@@ -29,6 +30,11 @@ LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64)
 FOREIGN_LIMITS = httpx2.Limits(max_connections=64, max_keepalive_connections=0)
 # How long a target may take for one answer.
 TIMEOUT = httpx2.Timeout(20, pool=60)
+
+
+def no_cookies() -> CookieJar:
+    """A jar that keeps nothing: callers share connections, and a cookie is one caller's."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,8 @@ class Caller:
     http: httpx2.AsyncClient
     key: str | None
     reads: Reads
+    # A browser's, as `name=token`.
+    cookie: str | None = None
 
     async def send(
         self, method: str, path: str, *, headers: dict[str, str] | None = None, **given: Any
@@ -181,7 +189,8 @@ class Caller:
                 yield stream
 
     def _headers(self) -> dict[str, str]:
-        return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        bearer = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        return bearer if self.cookie is None else bearer | {"Cookie": self.cookie}
 
 
 def body(agent_id: Any, **fields: Any) -> Json:

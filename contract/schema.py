@@ -18,6 +18,7 @@ from contract.openorca import ConsoleSnapshot, RuntimeInfo
 from contract.presence import Presence
 from contract.problem import Problem
 from contract.removal import Removal
+from contract.session import CurrentSession, Sessions
 from contract.summary import Summary
 from contract.timeline import Timeline
 from contract.worker import Accepted, Heartbeat, Roster, Worker
@@ -32,6 +33,8 @@ _MODELS: dict[str, type[BaseModel]] = {
     "rotate-request": RotateRequest,
     "new-key": NewKey,
     "keys": Keys,
+    "current-session": CurrentSession,
+    "sessions": Sessions,
     "audit": Audit,
     "removal": Removal,
     "timeline": Timeline,

@@ -49,6 +49,16 @@ KEY_LENGTH: Final = 32
 KEY_ID_LENGTH: Final = 8
 KEY_PATTERN: Final = rf"{KEY_PREFIX}[A-Z2-7]{{{KEY_LENGTH}}}"
 
+# A browser's session: the cookie's name, its token, and what the session is called.
+SESSION_COOKIE: Final = "session"
+SESSION_TOKEN_BYTES: Final = 32
+SESSION_TOKEN_PATTERN: Final = r"[A-Za-z0-9_-]{43}"  # noqa: S105 (a shape, no token)
+SESSION_ID_LENGTH: Final = 12
+SESSION_ID_PATTERN: Final = rf"[A-Z2-7]{{{SESSION_ID_LENGTH}}}"
+MAX_BROWSER: Final = 60
+# Of one key; the oldest go.
+MAX_SESSIONS: Final = 100
+
 # How long a key may be asked to last, and to go on beside its successor.
 MAX_KEY_SECONDS: Final = 315_360_000
 MAX_OVERLAP_SECONDS: Final = 2_592_000

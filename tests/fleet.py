@@ -17,6 +17,7 @@ from collector.app import create_app
 from collector.settings import Settings
 from collector.store.protocol import Store
 from collector.values import SECOND
+from conformance.wire import no_cookies
 from contract.vocabulary import SCOPES, Scope
 from tests.factories import START, body
 
@@ -79,6 +80,14 @@ class Fleet:
     async def headers(self, tenant: str = "acme") -> dict[str, str]:
         return {"Authorization": f"Bearer {await self.key(tenant)}"}
 
+    async def sign_in(self, tenant: str = "acme", *, key: str | None = None) -> dict[str, str]:
+        """A browser's cookie, and the origin of its pages."""
+        headers = {"Authorization": f"Bearer {key or await self.key(tenant)}"}
+        answer = await self.http.post("/v1/sessions", headers=headers)
+        assert answer.status_code == 201, answer.text
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        return {"Cookie": cookie, "Origin": self.url}
+
     async def beat(
         self, agent_id: str = "worker-1", *, tenant: str = "acme", **fields: Any
     ) -> httpx2.Response:
@@ -137,4 +146,6 @@ async def serving(app: Starlette) -> AsyncIterator[str]:
 
 def client_of(url: str) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=64, max_keepalive_connections=64)
-    return httpx2.AsyncClient(base_url=url, timeout=30, limits=limits, trust_env=False)
+    return httpx2.AsyncClient(
+        base_url=url, timeout=30, limits=limits, trust_env=False, cookies=no_cookies()
+    )

@@ -90,6 +90,8 @@ def test_the_page_lists_every_field_of_the_payload(field: str) -> None:
         f"| `cpu_pct` | {vocabulary.MAX_CPU_PCT} |",
         f"| Time of a client, in epoch seconds | {vocabulary.MAX_TIME_SECONDS} |",
         f"| `limit` of a page | {vocabulary.MAX_PAGE} |",
+        f"| Sessions of one key | {vocabulary.MAX_SESSIONS} |",
+        f"| `browser` of a session | {vocabulary.MAX_BROWSER} characters |",
     ],
 )
 def test_the_page_and_the_vocabulary_have_the_same_limits(row: str) -> None:

@@ -55,9 +55,9 @@ def check_problem(answer: httpx2.Response, status: int, code: str) -> dict[str, 
 
 async def call(fleet: Fleet, method: str, path: str, key: str | None) -> httpx2.Response:
     """Knock with this key; of a stream that opens, read what comes first."""
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     _, own = await keys.create(fleet.store, "acme", ["admin"], now=fleet.clock.now())
-    address = path.format(agent_id="w", key_id=own[3:11])
+    headers, session_id = await present(fleet, path, key)
+    address = path.format(agent_id="w", key_id=own[3:11], session_id=session_id)
     if (method, path) == ("DELETE", "/v1/agents"):
         address += "?project=nobodys"
     knock = fleet.http.stream(method, address, headers=headers, json=SENT.get(path))
@@ -67,6 +67,21 @@ async def call(fleet: Fleet, method: str, path: str, key: str | None) -> httpx2.
         else:
             await answer.aread()
         return answer
+
+
+async def present(fleet: Fleet, path: str, key: str | None) -> tuple[dict[str, str], str]:
+    """The key, or where only a cookie opens that of a session of it; and a session's id."""
+    if key is None:
+        return {}, "UNKNOWN23456"
+    headers = {"Authorization": f"Bearer {key}"}
+    signed_in = await fleet.http.post("/v1/sessions", headers=headers)
+    if not signed_in.is_success:
+        return headers, "UNKNOWN23456"
+    session_id: str = signed_in.json()["id"]
+    if path != "/v1/sessions/current":
+        return headers, session_id
+    cookie, _, _ = signed_in.headers["set-cookie"].partition(";")
+    return {"Cookie": cookie, "Origin": fleet.url}, session_id
 
 
 SENT: dict[str, Any] = {

@@ -22,6 +22,7 @@ FLOORS = {
     "collector.store": 3,
     "collector.workers": 3,
     "collector.keys": 3,
+    "collector.sessions": 3,
     "collector.intake": 3,
     "collector.gaps": 3,
     "collector.sweep": 3,

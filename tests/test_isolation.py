@@ -63,16 +63,23 @@ async def test_an_answer_holds_nothing_of_another_tenant(
     await live_and_die(fleet)
     before = await fleet.store.worker("blue", SECRET)
 
+    theirs = (await fleet.key("blue"))[3:11]
+    await fleet.sign_in("blue")
+    (session,) = await fleet.store.sessions_of(theirs, now=fleet.clock.now())
+    is_browsers = path == "/v1/sessions/current"
+
     answer = await fleet.http.request(
         method,
-        path.format(agent_id=SECRET, key_id=(await fleet.key("blue"))[3:11]) + query,
-        headers=await fleet.headers("acme"),
+        path.format(agent_id=SECRET, key_id=theirs, session_id=session.id) + query,
+        headers=await (fleet.sign_in("acme") if is_browsers else fleet.headers("acme")),
         json=SENT.get(path),
     )
 
     # What is refused for its form would prove nothing.
     assert answer.is_success or answer.status_code == 404
     assert SECRET not in answer.text
+    assert session.id not in answer.text
+    assert await fleet.store.sessions_of(theirs, now=fleet.clock.now()) == [session]
     assert await fleet.store.worker("blue", SECRET) == before
     assert all(key.revoked_at is None for key in await fleet.store.keys("blue"))
     assert await kinds_of(fleet, "blue") >= {

@@ -61,7 +61,8 @@ def test_the_scopes_are_those_of_the_contracts_page() -> None:
         (*door, scope)
         for door, operation in operations().items()
         for each in operation["security"]
-        for scope in each["key"]
+        for scopes in each.values()
+        for scope in scopes
     }
 
     assert described == set(GUARDED)
@@ -110,6 +111,12 @@ class Tried:
             f"{self.url}/v1/agents/heartbeat", headers=self.headers, json=body(agent_id)
         )
         assert sent.status_code == 202
+
+    def sign_in(self) -> dict[str, Any]:
+        signed_in = httpx2.post(f"{self.url}/v1/sessions", headers=self.headers)
+        assert signed_in.status_code == 201
+        session: dict[str, Any] = signed_in.json()
+        return session
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +182,8 @@ def name_what_is_there(case: Case, tried: Tried) -> None:
         tried.beat(unquote(path["agent_id"]))
     if "key_id" in path:
         case.path_parameters = {"key_id": tried.key_ids[case.method]}
+    if "session_id" in path:
+        case.path_parameters = {"session_id": tried.sign_in()["id"]}
 
 
 def mind_what_no_schema_can_say(case: Case) -> None:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from collector import __version__
 from collector.api.openapi import schemas_of
 from collector.api.operations import EVENT_STREAM, FRAMES, JSON, OPERATIONS, Parameter, Schema
+from contract.vocabulary import SESSION_COOKIE
 
 FEED: Final = ("GET", "/events")
 
@@ -47,7 +48,9 @@ def document() -> dict[str, Any]:
                 "summary": "The collector tells a follower.",
                 "channel": {"$ref": "#/channels/events"},
                 "messages": [{"$ref": f"#/channels/events/messages/{name}"} for name in events],
-                "security": [{"$ref": "#/components/securitySchemes/key"}],
+                "security": [
+                    {"$ref": f"#/components/securitySchemes/{way}"} for way in feed.opened_by
+                ],
                 "bindings": {
                     "http": {
                         "method": FEED[0],
@@ -60,7 +63,10 @@ def document() -> dict[str, Any]:
         "components": {
             "messages": {name: _message(name, model) for name, model in events.items()},
             "schemas": schemas_of((model, "serialization") for model in FRAMES),
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "httpApiKey", "in": "cookie", "name": SESSION_COOKIE},
+            },
         },
     }
 

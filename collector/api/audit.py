@@ -15,7 +15,7 @@ from contract.vocabulary import AUDIT_PAGE, MAX_AUDIT_PAGE, MAX_INTEGER
 async def audit(request: Request) -> Response:
     """`GET /v1/audit`: the newest acts first, `limit` at a time, those below `before`."""
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "admin")
+    principal = await auth.admit(parts, request, "admin")
     given = queries.single(request, ("limit", "before"))
     limit = queries.whole(given, "limit", least=1, most=MAX_AUDIT_PAGE, default=AUDIT_PAGE)
     before = queries.whole(given, "before", least=1, most=MAX_INTEGER, default=MAX_INTEGER)

@@ -1,21 +1,37 @@
-"""The one way in: `Authorization: Bearer vk_…`, and the scope that a door asks for."""
+"""The ways in: `Authorization: Bearer vk_…` or a browser's cookie, and the scope of a door."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from starlette.requests import Request
+
 from collector.api.parts import Parts
-from collector.errors import MissingScope, Unauthenticated
+from collector.errors import ForeignOrigin, MissingScope, Unauthenticated
 from collector.logs import caller
 from collector.values import Principal
-from contract.vocabulary import Scope
+from contract.vocabulary import SESSION_COOKIE, Scope
 
 Headers = Iterable[tuple[bytes, bytes]]
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 async def require(parts: Parts, headers: Headers, scope: Scope) -> Principal:
-    """The caller, who holds `scope`."""
-    principal = await parts.keyring.identify(_bearer(headers))
+    """The caller, who holds `scope`, by a key alone: no cookie is looked at."""
+    return _holding(scope, await parts.keyring.identify(_bearer(headers)))
+
+
+async def admit(parts: Parts, request: Request, scope: Scope) -> Principal:
+    """The caller, who holds `scope`, by a key or, where none is sent, by a session's cookie."""
+    token = request.cookies.get(SESSION_COOKIE)
+    if not token or "authorization" in request.headers:
+        return await require(parts, request.headers.raw, scope)
+    principal = await parts.sessions.identify(token)
+    _check_origin(request)
+    return _holding(scope, principal)
+
+
+def _holding(scope: Scope, principal: Principal) -> Principal:
     caller.set((principal.tenant_id, principal.key_id))
     if scope not in principal.scopes:
         raise MissingScope(f"This key lacks the scope: {scope}")
@@ -30,3 +46,19 @@ def _bearer(headers: Headers) -> str:
                 return key.strip()
             break
     raise Unauthenticated("Send a key: `Authorization: Bearer vk_…`.")
+
+
+def _check_origin(request: Request) -> None:
+    """A browser sends a cookie for whatever page asks: what changes something must be our own's."""
+    if request.method not in ("GET", "HEAD") and not _is_same_origin(request):
+        raise ForeignOrigin("A session changes something only for pages of this very origin.")
+
+
+def _is_same_origin(request: Request) -> bool:
+    origin = request.headers.get("origin")
+    if origin is None:
+        return request.headers.get("sec-fetch-site") == "same-origin"
+    scheme: str = request.scope["scheme"]
+    own = f"{scheme}://{request.headers.get('host', '')}".lower()
+    # Browsers leave a scheme's own port away; a proxy may add it.
+    return origin.lower() == own.removesuffix(_DEFAULT_PORTS.get(scheme, ""))

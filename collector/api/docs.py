@@ -90,7 +90,7 @@ def _door(method: str, path: str) -> str:
 
 
 def _scope(operation: Schema) -> str:
-    scopes = [scope for each in operation["security"] for scope in each["key"]]
+    scopes = {scope for each in operation["security"] for way in each.values() for scope in way}
     return f'<span class="scope">{escape(", ".join(scopes) or "no key")}</span>'
 
 
@@ -101,8 +101,11 @@ def example(method: str, path: str, operation: Schema) -> str:
         words.append("-N")
     if method != "GET":
         words.append(f"-X {method}")
-    if operation["security"]:
+    if any("key" in each for each in operation["security"]):
         words.append('-H "Authorization: Bearer $VOICEGW_API_KEY"')
+        words.append("\\\n ")
+    elif operation["security"]:
+        words.append('-b "session=$SESSION" -H "Origin: $VOICEGW_COLLECTOR_URL"')
         words.append("\\\n ")
     words.append(f'"$VOICEGW_COLLECTOR_URL{_address(path, operation["parameters"])}"')
     if "requestBody" in operation:

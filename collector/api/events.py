@@ -35,7 +35,7 @@ FILTERS = ("agent_name", "project", "region")
 async def stream(request: Request) -> Response:
     """`GET /events`: a snapshot, or what came after the cursor, and then every change."""
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
+    principal = await auth.admit(parts, request, "read")
     given = queries.single(request, (*FILTERS, "after"))
     cursor = request.headers.get("last-event-id") or given.get("after")
     if request.method == "HEAD":
@@ -47,7 +47,7 @@ async def stream(request: Request) -> Response:
 async def poll(request: Request) -> Response:
     """`GET /v1/events`: what came after the cursor, waiting for it if need be."""
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
+    principal = await auth.admit(parts, request, "read")
     given = queries.single(request, (*FILTERS, "after", "last", "wait"))
     wait = queries.number(given, "wait", least=0, most=MAX_WAIT_SECONDS, default=0)
     last = queries.whole(given, "last", least=0, most=MAX_LAST, default=0)

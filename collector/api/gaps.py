@@ -19,7 +19,7 @@ DEFAULT_SECONDS = 24 * 3600
 async def gaps(request: Request) -> Response:
     """`GET /v1/gaps`: the store's gaps that ended after `since`, oldest first."""
     parts = Parts.of(request)
-    await auth.require(parts, request.headers.raw, "read")
+    await auth.admit(parts, request, "read")
     now = parts.clock.now()
     found = await parts.store.gaps(since=since(request, now, default_seconds=DEFAULT_SECONDS))
     body = {"gaps": [project(gap) for gap in found], "server_time": now / SECOND}

@@ -29,6 +29,7 @@ CAPABILITIES = (
     "paging",
     "presence",
     "removal",
+    "sessions",
     "summary",
     "timeline",
 )

@@ -26,7 +26,7 @@ class KeysEndpoint(HTTPEndpoint):
     async def get(self, request: Request) -> Response:
         """The tenant's keys, oldest first."""
         parts = Parts.of(request)
-        principal = await auth.require(parts, request.headers.raw, "admin")
+        principal = await auth.admit(parts, request, "admin")
         queries.single(request, ())
         now = parts.clock.now()
         found = await parts.store.keys(principal.tenant_id)
@@ -36,7 +36,7 @@ class KeysEndpoint(HTTPEndpoint):
     async def post(self, request: Request) -> Response:
         """Mint one."""
         parts = Parts.of(request)
-        principal = await auth.require(parts, request.headers.raw, "admin")
+        principal = await auth.admit(parts, request, "admin")
         asked = parse(KeyRequest, await read_body(request.receive))
         _require_all(principal, asked.scopes)
         now, lasting = parts.clock.now(), _microseconds(asked.expires_in_seconds)
@@ -61,7 +61,7 @@ class KeyEndpoint(HTTPEndpoint):
     async def delete(self, request: Request) -> Response:
         """Revoke it, for ever; also the one that the caller presents."""
         parts = Parts.of(request)
-        principal = await auth.require(parts, request.headers.raw, "admin")
+        principal = await auth.admit(parts, request, "admin")
         key = await _own(parts, principal, request)
         await parts.store.revoke_key(key.id, now=parts.clock.now(), by=principal.key_id)
         return Response(status_code=204)
@@ -70,7 +70,7 @@ class KeyEndpoint(HTTPEndpoint):
 async def rotate(request: Request) -> Response:
     """`POST /v1/keys/{key_id}/rotate`: a successor, and an end for the key itself."""
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "admin")
+    principal = await auth.admit(parts, request, "admin")
     asked = parse(RotateRequest, await read_body(request.receive) or b"{}")
     key, now = await _own(parts, principal, request), parts.clock.now()
     _require_all(principal, key.scopes)

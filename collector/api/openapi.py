@@ -18,13 +18,15 @@ from collector import __version__
 from collector.api.operations import JSON, OPERATIONS, Answer, Door, Operation, Parameter, Schema
 from collector.api.problems import STATUSES
 from contract.problem import Problem
-from contract.vocabulary import KEY_PATTERN
+from contract.vocabulary import KEY_PATTERN, SESSION_COOKIE
 
 PROBLEM: Final = "application/problem+json"
 REF: Final = "#/components/schemas/{model}"
 # What any route may answer, and what any route with a key may.
 _OF_ALL: Final = ("internal",)
 _OF_GUARDED: Final = ("unauthenticated", "missing_scope", "overloaded", "store_unavailable")
+# And what may be answered to a cookie that is to change something.
+_OF_WRITES: Final = ("foreign_origin",)
 _HEADERS: Final[dict[str, Schema]] = {
     "X-Request-ID": {
         "description": "The caller's own, or a fresh one; the log has it too.",
@@ -84,7 +86,13 @@ def document(served: tuple[Door, ...]) -> dict[str, Any]:
                     "scheme": "bearer",
                     "bearerFormat": KEY_PATTERN,
                     "description": "A key of one tenant; it decides whose workers are meant.",
-                }
+                },
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": SESSION_COOKIE,
+                    "description": "A browser that signed in with a key; of its own origin alone.",
+                },
             },
         },
     }
@@ -99,9 +107,11 @@ def schemas_of(
     return found
 
 
-def refusals(operation: Operation) -> dict[int, list[str]]:
+def refusals(method: str, operation: Operation) -> dict[int, list[str]]:
     """The codes that it may answer, by status."""
     codes = [*operation.refusals, *_OF_ALL, *(_OF_GUARDED if operation.scope else ())]
+    if operation.scope and method != "GET" and "session" in operation.opened_by:
+        codes += _OF_WRITES
     by_status: dict[int, list[str]] = {}
     for code in sorted(codes, key=lambda code: STATUSES[code]):
         by_status.setdefault(STATUSES[code], []).append(code)
@@ -128,11 +138,14 @@ def _operation(method: str, path: str) -> dict[str, Any]:
         "operationId": _id(method, path),
         "tags": [operation.group],
         "summary": operation.summary,
-        "security": [{"key": [operation.scope]}] if operation.scope else [],
+        "security": _security(operation),
         "parameters": [_parameter(each) for each in operation.parameters],
         "responses": {
             str(operation.answer.status): _success(operation.answer),
-            **{str(status): _problem(status, codes) for status, codes in _refused(operation)},
+            **{
+                str(status): _problem(status, codes)
+                for status, codes in refusals(method, operation).items()
+            },
         },
     }
     if operation.body is not None:
@@ -143,8 +156,11 @@ def _operation(method: str, path: str) -> dict[str, Any]:
     return described
 
 
-def _refused(operation: Operation) -> Iterable[tuple[int, list[str]]]:
-    return refusals(operation).items()
+def _security(operation: Operation) -> list[Schema]:
+    """Any one of them does."""
+    if operation.scope is None:
+        return []
+    return [{way: [operation.scope]} for way in operation.opened_by]
 
 
 def _id(method: str, path: str) -> str:

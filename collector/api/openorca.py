@@ -27,7 +27,7 @@ async def runtime_info(_request: Request) -> Response:
 async def snapshot(request: Request) -> Response:
     """`GET /openorca/snapshot`: the whole fleet now."""
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
+    principal = await auth.admit(parts, request, "read")
     now = parts.clock.now()
     found = await parts.store.roster(principal.tenant_id, RosterQuery(), now=now)
     workers = openorca.roster(found, now)
@@ -41,7 +41,7 @@ async def stream(request: Request) -> Response:
     That console opens a new stream after an error, so none is ever resumed.
     """
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
+    principal = await auth.admit(parts, request, "read")
     if request.method == "HEAD":
         return Stream(nothing(), None)
     subscription = await parts.feed.subscribe(principal, None, Filter(), vitals=False)

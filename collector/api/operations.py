@@ -19,6 +19,7 @@ from contract.key import KeyRequest, Keys, NewKey, RotateRequest
 from contract.openorca import ConsoleSnapshot, RuntimeInfo
 from contract.presence import Presence
 from contract.removal import Removal
+from contract.session import CurrentSession, Sessions
 from contract.summary import Summary
 from contract.timeline import Timeline
 from contract.vocabulary import (
@@ -33,6 +34,7 @@ from contract.vocabulary import (
     MAX_STEP_SECONDS,
     MAX_TIME_SECONDS,
     MAX_WAIT_SECONDS,
+    SESSION_ID_PATTERN,
     STATUSES,
     Scope,
 )
@@ -42,6 +44,8 @@ Schema = dict[str, Any]
 Door = tuple[str, str]
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
+# A bearer, or a browser's cookie.
+Way = Literal["key", "session"]
 
 
 class Parameter(NamedTuple):
@@ -76,6 +80,8 @@ class Operation(NamedTuple):
     body_is_required: bool = True
     # Codes of the contract's table, past those that every route may answer.
     refusals: tuple[str, ...] = ()
+    # What its scope may be shown by.
+    opened_by: tuple[Way, ...] = ("key", "session")
 
 
 def _number(most: float) -> Schema:
@@ -103,6 +109,13 @@ AGENT_ID = Parameter(
     "worker-host-1",
 )
 KEY_ID = Parameter("key_id", "The key's first characters after `vk_`.", _KEY_ID, "path", "ABCD2345")
+SESSION_ID = Parameter(
+    "session_id",
+    "The session's `id`.",
+    {"type": "string", "pattern": f"^{SESSION_ID_PATTERN}$"},
+    "path",
+    "ABCDEFGH2345",
+)
 STATUS = Parameter(
     "status",
     "As a reader sees it; given several times, any of them.",
@@ -148,7 +161,8 @@ MATCHING = (AGENT_NAME, PROJECT, REGION)
 FRAMES: Final[tuple[type[BaseModel], ...]] = (Snapshot, Change, Vitals)
 
 WORKERS, HISTORY, FEED = "Workers", "History", "The feed"
-OPERATORS, CONSOLE, SERVER = "Keys and audit", "The OpenOrca console", "The server"
+OPERATORS, SESSIONS = "Keys and audit", "Browsers"
+CONSOLE, SERVER = "The OpenOrca console", "The server"
 
 OPERATIONS: Final[dict[Door, Operation]] = {
     ("POST", "/v1/agents/heartbeat"): Operation(
@@ -159,6 +173,7 @@ OPERATIONS: Final[dict[Door, Operation]] = {
         body=Heartbeat,
         body_example={"agent_id": "worker-host-1", "agent_name": "myvoiceagents", "status": "idle"},
         refusals=("malformed_json", "too_large", "invalid_field", "quota_exceeded"),
+        opened_by=("key",),
     ),
     ("GET", "/v1/agents"): Operation(
         WORKERS,
@@ -264,6 +279,43 @@ OPERATIONS: Final[dict[Door, Operation]] = {
             "invalid_field",
             "quota_exceeded",
         ),
+    ),
+    ("POST", "/v1/sessions"): Operation(
+        SESSIONS,
+        "Sign a browser in: the answer sets its cookie, which then stands for the key.",
+        "read",
+        Answer(201, "The new session; its token is in the cookie alone.", CurrentSession),
+        opened_by=("key",),
+    ),
+    ("GET", "/v1/sessions"): Operation(
+        SESSIONS,
+        "Where the caller's key is signed in.",
+        "read",
+        Answer(200, "The sessions of that key, newest first.", Sessions),
+        refusals=("invalid_field",),
+    ),
+    ("GET", "/v1/sessions/current"): Operation(
+        SESSIONS,
+        "The cookie's own session.",
+        "read",
+        Answer(200, "Who is signed in here.", CurrentSession),
+        refusals=("invalid_field",),
+        opened_by=("session",),
+    ),
+    ("DELETE", "/v1/sessions/current"): Operation(
+        SESSIONS,
+        "Sign out here.",
+        "read",
+        Answer(204, "It is over, and the cookie is cleared.", media_type=None),
+        opened_by=("session",),
+    ),
+    ("DELETE", "/v1/sessions/{session_id}"): Operation(
+        SESSIONS,
+        "Sign out wherever that session is; its streams end within 2 s.",
+        "read",
+        Answer(204, "It is over.", media_type=None),
+        (SESSION_ID,),
+        refusals=("not_found",),
     ),
     ("GET", "/v1/audit"): Operation(
         OPERATORS,

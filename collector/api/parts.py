@@ -13,6 +13,7 @@ from collector.keys import Keyring
 from collector.metrics import Metrics
 from collector.quotas import Quotas
 from collector.retention import Retention
+from collector.sessions import Sessions
 from collector.store.protocol import Store
 from collector.sweep import Sweep
 
@@ -23,12 +24,15 @@ class Parts:
     clock: Clock
     metrics: Metrics
     keyring: Keyring
+    sessions: Sessions
     intake: Intake
     listener: Listener
     sweep: Sweep
     feed: Feed
     quotas: Quotas
     retention: Retention
+    # How long a browser stays signed in, in microseconds.
+    session_lasts: int
 
     @staticmethod
     def of(scope: Any) -> Parts:

@@ -17,7 +17,7 @@ DEFAULT = 60
 async def presence(request: Request) -> Response:
     """`GET /v1/presence`: the last hour in minutes, or as many steps of whatever length."""
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
+    principal = await auth.admit(parts, request, "read")
     given = queries.single(request, ("steps", "step_seconds"))
     steps = queries.whole(given, "steps", least=1, most=MAX_PRESENCE_STEPS, default=DEFAULT)
     length = queries.whole(given, "step_seconds", least=1, most=MAX_STEP_SECONDS, default=DEFAULT)

@@ -16,6 +16,7 @@ STATUSES: Final = {
     "malformed_json": 400,
     "unauthenticated": 401,
     "missing_scope": 403,
+    "foreign_origin": 403,
     "not_found": 404,
     "method_not_allowed": 405,
     "not_active": 409,

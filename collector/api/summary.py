@@ -19,7 +19,7 @@ from contract.vocabulary import STATUSES
 async def summary(request: Request) -> Response:
     """`GET /v1/summary`: how many workers and sessions there are, in all and by name."""
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
+    principal = await auth.admit(parts, request, "read")
     queries.single(request, ())
     now = parts.clock.now()
     groups = await parts.store.summary(principal.tenant_id, now=now)

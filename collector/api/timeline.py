@@ -21,7 +21,7 @@ DEFAULT_SECONDS = 7 * 24 * 3600
 async def timeline(request: Request) -> Response:
     """`GET /v1/agents/{agent_id}/timeline`: what was, since a time; uptime of a day and a week."""
     parts = Parts.of(request)
-    principal = await auth.require(parts, request.headers.raw, "read")
+    principal = await auth.admit(parts, request, "read")
     agent_id, now = agent_id_of(request), parts.clock.now()
     since = gaps.since(request, now, default_seconds=DEFAULT_SECONDS)
     kept_since = parts.retention.spells_since()

@@ -54,7 +54,7 @@ class RosterEndpoint(HTTPEndpoint):
 
     async def get(self, request: Request) -> Response:
         parts = Parts.of(request)
-        principal = await auth.require(parts, request.headers.raw, "read")
+        principal = await auth.admit(parts, request, "read")
         now = parts.clock.now()
         asked = rosters.parse(request, now)
         matching = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
@@ -70,7 +70,7 @@ class RosterEndpoint(HTTPEndpoint):
     async def delete(self, request: Request) -> Response:
         """Remove everybody who matches, or only say who would be."""
         parts = Parts.of(request)
-        principal = await auth.require(parts, request.headers.raw, "admin")
+        principal = await auth.admit(parts, request, "admin")
         now = parts.clock.now()
         query, is_preview = rosters.parse_removal(request, now)
         act = Act("workers.removed", str(request.url.query), principal.key_id)
@@ -86,14 +86,14 @@ class WorkerEndpoint(HTTPEndpoint):
 
     async def get(self, request: Request) -> Response:
         parts = Parts.of(request)
-        principal = await auth.require(parts, request.headers.raw, "read")
+        principal = await auth.admit(parts, request, "read")
         worker = found(await parts.store.worker(principal.tenant_id, agent_id_of(request)))
         return Response(to_json(project(worker, parts.clock.now())), media_type="application/json")
 
     async def delete(self, request: Request) -> Response:
         """Remove it; the next beat makes it anew."""
         parts = Parts.of(request)
-        principal = await auth.require(parts, request.headers.raw, "admin")
+        principal = await auth.admit(parts, request, "admin")
         agent_id, now = agent_id_of(request), parts.clock.now()
         act = Act("worker.removed", agent_id, principal.key_id)
         if not await parts.store.remove(principal.tenant_id, [agent_id], now=now, act=act):
