@@ -13,7 +13,7 @@ from conformance.wire import Answer
 ONE_TOO_MANY = 513
 CAPABILITIES = {
     "audit", "conflict", "events", "filters", "gaps", "keys", "leave", "openorca", "paging",
-    "presence", "removal", "summary", "timeline",
+    "presence", "removal", "sessions", "summary", "timeline",
 }  # fmt: skip
 
 
