@@ -15,6 +15,8 @@ const OPEN_BY_ITSELF = 40;
 const RANK = { busy: 0, idle: 1, offline: 2 };
 const COLLATOR = new Intl.Collator(undefined, { numeric: true });
 
+export const byName = COLLATOR.compare;
+
 export function stateOf(worker) {
   if (worker.conflict) return "conflict";
   return worker.status === "offline" ? worker.reason : worker.status;
@@ -32,13 +34,14 @@ export function count(workers) {
   return counts;
 }
 
+// `workers` come by name, and stay so among equals.
 export function arrange(workers, choices) {
-  const found = [...workers].filter(matching(choices));
-  const compare = comparing(choices.sort || "agent_id", choices.desc === "1");
+  const found = workers.filter(matching(choices));
+  const order = ordering(choices.sort || "agent_id", choices.desc === "1");
   const counts = count(found);
   const grouping = choices.group || "agent_name";
   if (grouping === "none") {
-    return { counts, groups: 0, rows: found.sort(compare).map((worker) => ({ kind: "worker", worker })) };
+    return { counts, groups: 0, rows: order(found).map((worker) => ({ kind: "worker", worker })) };
   }
   const groups = grouped(found, grouping);
   const isOpen = opening(choices, found.length);
@@ -47,7 +50,7 @@ export function arrange(workers, choices) {
     group.isOpen = isOpen(group.name);
     rows.push(group);
     if (!group.isOpen) continue;
-    for (const worker of group.workers.sort(compare)) rows.push({ kind: "worker", worker });
+    for (const worker of order(group.workers)) rows.push({ kind: "worker", worker });
   }
   return { counts, groups: groups.length, rows };
 }
@@ -73,9 +76,10 @@ function isOf(status, worker) {
   return worker.status === status;
 }
 
-function comparing(field, descending) {
+function ordering(field, descending) {
+  if (field === "agent_id") return (workers) => (descending ? workers.reverse() : workers);
   const sign = descending ? -1 : 1;
-  return (a, b) => sign * compareBy(field, a, b) || COLLATOR.compare(a.agent_id, b.agent_id);
+  return (workers) => workers.sort((a, b) => sign * compareBy(field, a, b));
 }
 
 function compareBy(field, a, b) {
@@ -83,7 +87,7 @@ function compareBy(field, a, b) {
   const [x, y] = [a[field], b[field]];
   // What is not known comes last, whichever way round.
   if (x === null || y === null) return (x === null) - (y === null);
-  return typeof x === "number" ? x - y : COLLATOR.compare(x, y);
+  return typeof x === "number" ? x - y : byName(x, y);
 }
 
 function grouped(workers, grouping) {
@@ -97,7 +101,7 @@ function grouped(workers, grouping) {
     group.counts = count(group.workers);
     group.versions = versionsOf(group.workers);
   }
-  return [...groups.values()].sort((a, b) => COLLATOR.compare(a.name, b.name));
+  return [...groups.values()].sort((a, b) => byName(a.name, b.name));
 }
 
 // Of those that are there: two versions at once are a deploy in progress.
@@ -107,7 +111,7 @@ export function versionsOf(workers) {
     if (worker.status === "offline" || worker.version === null) continue;
     versions.set(worker.version, (versions.get(worker.version) || 0) + 1);
   }
-  return [...versions].sort(([a], [b]) => COLLATOR.compare(b, a));
+  return [...versions].sort(([a], [b]) => byName(b, a));
 }
 
 function opening(choices, size) {
@@ -125,5 +129,7 @@ export function turned(rows, name) {
 }
 
 export function valuesOf(workers, field) {
-  return [...new Set([...workers].map((worker) => worker[field]).filter(Boolean))].sort(COLLATOR.compare);
+  const values = new Set();
+  for (const worker of workers) if (worker[field]) values.add(worker[field]);
+  return [...values].sort(byName);
 }

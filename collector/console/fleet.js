@@ -1,5 +1,6 @@
 // The fleet in this page: what the feed told, and whom to tell when it changes.
 
+import { byName } from "./arrange.js";
 import { Follower } from "./follower.js";
 import { heardTime } from "./time.js";
 
@@ -8,6 +9,8 @@ const HUB = globalThis.trustedTypes?.createPolicy("hub", { createScriptURL: () =
 
 class Fleet extends EventTarget {
   workers = new Map();
+  // Their ids by name; sorted anew only when somebody comes or goes, since that is what costs.
+  order = null;
   connection = { state: "connecting", since: Date.now() };
   // Whether the first snapshot is there: until then an empty fleet means nothing.
   isKnown = false;
@@ -33,9 +36,15 @@ class Fleet extends EventTarget {
     this.port = this.follower = null;
   }
 
+  inOrder() {
+    this.order ??= [...this.workers.keys()].sort(byName);
+    return this.order.map((id) => this.workers.get(id));
+  }
+
   forget() {
     this.leave();
     this.workers = new Map();
+    this.order = null;
     this.isKnown = false;
     this.connection = { state: "connecting", since: Date.now() };
   }
@@ -54,14 +63,18 @@ class Fleet extends EventTarget {
 
   begin({ workers, connection, at }) {
     this.workers = new Map(workers.map((worker) => [worker.agent_id, worker]));
+    this.order = null;
     this.isKnown ||= at !== null;
     this.hear(connection);
     this.dispatchEvent(new Event("change"));
   }
 
   change({ changed, removed, events }) {
-    for (const worker of changed) this.workers.set(worker.agent_id, worker);
-    for (const id of removed) this.workers.delete(id);
+    for (const worker of changed) {
+      if (!this.workers.has(worker.agent_id)) this.order = null;
+      this.workers.set(worker.agent_id, worker);
+    }
+    for (const id of removed) if (this.workers.delete(id)) this.order = null;
     this.dispatchEvent(new Event("change"));
     if (events.length) this.dispatchEvent(new CustomEvent("told", { detail: events }));
   }

@@ -25,14 +25,22 @@ class FleetView extends HTMLElement {
 
   disconnectedCallback() {
     fleet.removeEventListener("change", this.onChange);
-    cancelAnimationFrame(this.planned);
+    clearTimeout(this.planned);
+    cancelAnimationFrame(this.drawing);
     this.stop();
   }
 
-  // Many changes, one drawing.
+  // Many changes, one drawing; and a drawing that took long leaves the page to its reader for longer.
   plan() {
-    cancelAnimationFrame(this.planned);
-    this.planned = requestAnimationFrame(() => this.refresh());
+    if (this.planned) return;
+    this.planned = setTimeout(() => {
+      this.planned = null;
+      this.drawing = requestAnimationFrame(() => {
+        const began = performance.now();
+        this.refresh();
+        this.pause = Math.min(2000, 10 * (performance.now() - began));
+      });
+    }, this.pause ?? 0);
   }
 
   refresh() {
@@ -48,7 +56,7 @@ class FleetView extends HTMLElement {
     if (this.firstElementChild !== this.full) this.replaceChildren(this.full);
     this.showFigures(count(fleet.workers.values()));
     this.showChoices();
-    const { rows, counts, groups } = arrange(fleet.workers.values(), this.choices);
+    const { rows, counts, groups } = arrange(fleet.inOrder(), this.choices);
     this.list.rows = rows;
     const shown = counts.workers === fleet.workers.size ? plural(counts.workers, "worker") : `${counts.workers.toLocaleString()} of ${plural(fleet.workers.size, "worker")}`;
     setText(this.found, groups ? `${shown} in ${plural(groups, "group")}` : shown);
