@@ -29,6 +29,9 @@ LEAVE_SECONDS = 1.0
 # Of that second, what a beat in flight may take to come back, so that the leave follows it.
 GRACE_SECONDS = 0.3
 
+# In a fork's child: what was the parent's, kept so that nothing ever closes it a second time.
+_parked: list[Pulse] = []
+
 Alert = Callable[[State], object]
 
 
@@ -121,8 +124,8 @@ class Pulse:
 
     def drop(self) -> None:
         """In a fork's child: let go of what is the parent's, and of its locks untouched."""
-        with suppress(OSError):
-            self._connection.close()
+        _parked.append(self)
+        self._connection.let_go()
         self._patience.close()
 
     def state(self) -> State:
