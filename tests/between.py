@@ -29,7 +29,8 @@ class Between:
 
     `pass` hands it on, `answer` gives `status` and `headers`, `silence` never answers, `drip`
     answers with one header byte after another, `cut` closes in the middle of the answer, `hang up`
-    passes it on and closes the connection afterwards without having said so.
+    passes it on and closes the connection afterwards without having said so, `stall` stops in the
+    middle of the answer's body, `raw` answers with just these bytes and closes.
     """
 
     upstream: str
@@ -37,8 +38,10 @@ class Between:
     status: int = 500
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
+    raw: bytes = b""
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
+    given_up: int = 0
     tls: ssl.SSLContext | None = None
     port: int = 0
     _server: asyncio.Server | None = None
@@ -114,6 +117,12 @@ class Between:
                 writer.write(_answer(self.status, self.headers, self.body))
             case "silence":
                 await reader.read()
+                self.given_up += 1
+            case "stall":
+                writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n{")
+                await reader.read()
+            case "raw":
+                writer.write(self.raw)
             case "drip":
                 writer.write(b"HTTP/1.1 202 Accepted\r\nX-Drip: ")
                 while not writer.is_closing():

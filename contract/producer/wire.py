@@ -194,9 +194,7 @@ def _resolve(host: str, port: int, patience: Patience) -> list[Any]:
     """The host's addresses, asked for in a thread: the system's resolver knows no deadline."""
     with suppress(socket.gaierror):
         # One that is an address already is asked of nobody.
-        return socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-        )
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     found: SimpleQueue[list[Any] | Exception] = SimpleQueue()
 
     def ask() -> None:
