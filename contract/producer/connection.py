@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import encodings.idna
 import http.client
 import json
 import os
@@ -50,10 +51,7 @@ class Address:
         parts = urlsplit(url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("the collector's URL must begin with http:// or https:// and a host")
-        try:
-            parts.hostname.encode("idna")
-        except UnicodeError:
-            raise ValueError(f"the collector's URL names no host: {parts.hostname!r}") from None
+        _refuse_what_is_no_host(parts.hostname)
         return cls(parts.scheme, parts.hostname, _port(parts), parts.path.rstrip("/") + PATH)
 
     @property
@@ -194,6 +192,14 @@ def _proxy_for(address: Address) -> Proxy | None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Proxy-Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     return Proxy(parts.hostname, _port(parts), headers)
+
+
+def _refuse_what_is_no_host(name: str) -> None:
+    """As the system would, which asks the same codec; it may have no descriptor to find it by."""
+    try:
+        encodings.idna.Codec().encode(name)
+    except UnicodeError:
+        raise ValueError(f"the collector's URL names no host: {name!r}") from None
 
 
 def _port(parts: SplitResult) -> int:

@@ -62,11 +62,11 @@ def _door_of(loop: Any) -> Callable[[Callable[[], None]], object] | None:
     """ValueError for what is no loop."""
     if loop is None:
         return None
-    door: Callable[[Callable[[], None]], object]
-    door = getattr(loop, "call_soon_threadsafe", None) or getattr(loop, "run_sync_soon", None)
-    if not callable(door):
-        raise ValueError(f"loop must be asyncio's or a trio token, not {type(loop).__name__}")
-    return door
+    for name in ("call_soon_threadsafe", "run_sync_soon"):
+        door: Callable[[Callable[[], None]], object] | None = getattr(loop, name, None)
+        if callable(door):
+            return door
+    raise ValueError(f"loop must be asyncio's or a trio token, not {type(loop).__name__}")
 
 
 def _refuse_what_is_no_probe(alive: Any) -> None:
