@@ -30,7 +30,8 @@ class Between:
     `pass` hands it on, `answer` gives `status` and `headers`, `silence` never answers, `drip`
     answers with one header byte after another, `cut` closes in the middle of the answer, `hang up`
     passes it on and closes the connection afterwards without having said so, `stall` stops in the
-    middle of the answer's body, `raw` answers with just these bytes and closes.
+    middle of the answer's body, `raw` answers with just these bytes, the head first, and closes,
+    `drop` passes it on and then breaks the connection, with TLS without its goodbye.
     """
 
     upstream: str
@@ -122,7 +123,16 @@ class Between:
                 writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n{")
                 await reader.read()
             case "raw":
-                writer.write(self.raw)
+                head, end, body = self.raw.partition(HEAD_END)
+                writer.write(head + end)
+                await writer.drain()
+                await asyncio.sleep(0.05)
+                writer.write(body)
+            case "drop":
+                writer.write(await self._upstream(head, content))
+                await writer.drain()
+                await asyncio.sleep(0.05)
+                writer.transport.abort()
             case "drip":
                 writer.write(b"HTTP/1.1 202 Accepted\r\nX-Drip: ")
                 while not writer.is_closing():

@@ -225,8 +225,9 @@ say(failures=len(worker.state.failures))
     assert between.connections >= 3
 
 
+@pytest.mark.parametrize("mode", ["hang up", "drop"])
 async def test_over_tls_too_a_connection_closed_while_idle_costs_nothing(
-    fleet: Fleet, tls: ssl.SSLContext, trusted: str
+    fleet: Fleet, tls: ssl.SSLContext, trusted: str, mode: str
 ) -> None:
     program = """
 worker = register_worker("reception", interval=1)
@@ -237,7 +238,7 @@ say(failures=len(worker.state.failures))
 wait_for_word()
 """
     async with (
-        Between.before(fleet.url, mode="hang up", tls=tls) as between,
+        Between.before(fleet.url, mode=mode, tls=tls) as between,
         Host.running(program, between.url, await fleet.key(), SSL_CERT_FILE=trusted) as host,
     ):
         assert await host.said() == {"failures": 0}
@@ -361,6 +362,26 @@ until(works)
 
     assert refused.startswith("WARNING worker host-1: it does not beat, and tries again: ")
     assert beats == "WARNING worker host-1: it beats"
+
+
+async def test_without_a_thread_it_keeps_no_descriptors_and_tries_again(fleet: Fleet) -> None:
+    program = """
+start = threading.Thread.start
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse
+before = os.listdir("/proc/self/fd")
+worker = register_worker("reception")
+say(is_same=os.listdir("/proc/self/fd") == before)
+threading.Thread.start = start
+def nudges():
+    worker.beat_now()
+    return accepted(worker)
+until(nudges)
+"""
+    async with Host.running(program, fleet.url, await fleet.key()) as host:
+        assert await host.said() == {"is_same": True}
+        assert (await host.ended(), len(await host.log())) == (0, 2)
 
 
 async def test_what_a_host_without_standard_streams_prints_goes_to_nobody(fleet: Fleet) -> None:
