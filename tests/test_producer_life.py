@@ -174,6 +174,28 @@ register_worker("reception", collector_url="{elsewhere}")
     await shown(fleet, "host-1", status="offline", reason="left")
 
 
+async def test_registered_with_another_key_it_leaves_first_and_is_back_at_once(
+    fleet: Fleet,
+) -> None:
+    program = """
+worker = register_worker("reception", interval=300)
+until(lambda: accepted(worker))
+register_worker("reception", interval=300, api_key=wait_for_word())
+until(lambda: accepted(worker))
+say(is_beating=worker.state.is_beating)
+wait_for_word()
+"""
+    async with (
+        Between.before(fleet.url) as between,
+        Host.running(program, between.url, await fleet.key()) as host,
+    ):
+        host.tell(await fleet.key(scopes=["ingest"]))
+        assert await host.said() == {"is_beating": True}
+
+        assert [beat["status"] for beat in between.beats] == ["idle", "offline", "idle"]
+        await shown(fleet, "host-1", status="idle", reason="alive")
+
+
 async def test_a_worker_can_not_be_pickled_and_says_why(fleet: Fleet) -> None:
     program = """
 import pickle

@@ -58,12 +58,14 @@ class Pulse:
         load: Load,
         terms: Terms,
         clock: Clock,
+        former: Pulse | None = None,
         is_known: bool = False,
     ) -> None:
         self._description = description
         self._load = load
         self._terms = terms
         self._clock = clock
+        self._former = former
         self._record = Record(clock)
         self._voice = Voice(description.agent_id, clock)
         self._liveness = Liveness(terms.alive, terms.loop)
@@ -175,6 +177,7 @@ class Pulse:
 
     def _run(self) -> None:
         try:
+            self._follow_the_former()
             while self._waits_its_turn():
                 try:
                     self._take_turn()
@@ -187,6 +190,12 @@ class Pulse:
             self._connection.close()
             self._patience.close()
             self._over.set()
+
+    def _follow_the_former(self) -> None:
+        """What it still says, perhaps a goodbye, must not come after the first beat of this one."""
+        if self._former is not None:
+            self._former.join()
+            self._former = None
 
     def _waits_its_turn(self) -> bool:
         """Wait for the next beat's time; False is the end."""

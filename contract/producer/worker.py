@@ -113,7 +113,7 @@ class RegisteredWorker:
         self._former = before
         self._description = replace(description, started_at=self._description.started_at)
         self._terms = terms
-        self._pulse = self._new_pulse(is_known and not moves)
+        self._pulse = self._new_pulse(before, is_known and not moves)
 
     def forked(self) -> None:
         """In a fork's child: another worker, which is silent until it has something in hand."""
@@ -136,10 +136,10 @@ class RegisteredWorker:
         )
         self._pulse = self._new_pulse()
 
-    def _new_pulse(self, is_known: bool = False) -> Pulse | None:
+    def _new_pulse(self, former: Pulse | None = None, is_known: bool = False) -> Pulse | None:
         if self._terms is None:
             return None
-        return Pulse(self._description, self._load, self._terms, self._clock, is_known)
+        return Pulse(self._description, self._load, self._terms, self._clock, former, is_known)
 
     def _moves_to(self, terms: Terms | None) -> bool:
         """Whether the collector that knows it will not hear of it any more."""
