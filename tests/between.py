@@ -29,7 +29,9 @@ class Between:
 
     `pass` hands it on, `answer` gives `status` and `headers`, `silence` never answers, `drip`
     answers with one header byte after another, `cut` closes in the middle of the answer, `hang up`
-    passes it on and closes the connection afterwards without having said so.
+    passes it on and closes the connection afterwards without having said so, `stall` stops in the
+    middle of the answer's body, `raw` answers with just these bytes, the head first, and closes,
+    `drop` passes it on and then breaks the connection, with TLS without its goodbye.
     """
 
     upstream: str
@@ -37,8 +39,10 @@ class Between:
     status: int = 500
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
+    raw: bytes = b""
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
+    given_up: int = 0
     tls: ssl.SSLContext | None = None
     port: int = 0
     _server: asyncio.Server | None = None
@@ -114,6 +118,21 @@ class Between:
                 writer.write(_answer(self.status, self.headers, self.body))
             case "silence":
                 await reader.read()
+                self.given_up += 1
+            case "stall":
+                writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n{")
+                await reader.read()
+            case "raw":
+                head, end, body = self.raw.partition(HEAD_END)
+                writer.write(head + end)
+                await writer.drain()
+                await asyncio.sleep(0.05)
+                writer.write(body)
+            case "drop":
+                writer.write(await self._upstream(head, content))
+                await writer.drain()
+                await asyncio.sleep(0.05)
+                writer.transport.abort()
             case "drip":
                 writer.write(b"HTTP/1.1 202 Accepted\r\nX-Drip: ")
                 while not writer.is_closing():

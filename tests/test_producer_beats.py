@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from contract import RegisteredWorker, register_worker, schema
-from contract.producer import registry
+from contract.producer import pulse, registry
 from contract.producer.record import State
 from tests.between import Between
 from tests.fleet import Fleet
-from tests.hosts import SteppedClock, until
+from tests.hosts import DEADLINE_SECONDS, SteppedClock, until
 from tests.test_contract import OPTIONAL_FIELDS, SEED_FIELDS
 
 pytestmark = pytest.mark.anyio
@@ -280,6 +280,128 @@ async def test_an_alert_that_fails_or_hangs_costs_no_beat(
         return "the pager is away" in caplog.text
 
     await until(is_said)
+    assert worker.state.is_beating
+
+
+async def test_an_alert_that_gets_no_thread_costs_no_beat(
+    given: Given, between: Between, own_clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "worker-presence-alert":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    between.mode = "answer"
+    worker = given.worker(on_failure=print)
+    for _ in range(5):
+        await own_clock.step()
+
+    assert len(between.requests) == 6
+    assert worker.state.is_beating
+
+
+async def test_an_attempt_without_an_answer_is_given_up(
+    given: Given, between: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "ATTEMPT_SECONDS", 0.2)
+    between.mode = "silence"
+    worker = given.worker()
+
+    async def is_given_up() -> bool:
+        return between.given_up > 0 and bool(worker.state.failures)
+
+    await until(is_given_up)
+    assert "gives no answer in time" in (worker.state.last_error or "")
+
+
+async def test_a_leave_without_an_answer_is_given_up(
+    given: Given, between: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "ATTEMPT_SECONDS", 600)
+    monkeypatch.setattr(pulse, "LEAVE_SECONDS", 0.5)
+    between.mode = "silence"
+    worker = given.worker()
+    await beats(between, 1)
+
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await asyncio.to_thread(worker.leave)
+
+    async def is_given_up() -> bool:
+        return between.given_up == 2
+
+    await until(is_given_up)
+    assert [beat["status"] for beat in between.beats] == ["idle", "offline"]
+    assert worker.state.failures == ()
+
+
+async def test_a_worker_that_left_is_forgotten_and_its_handle_is_harmless(
+    given: Given, between: Between
+) -> None:
+    worker = given.worker()
+    await beats(between, 1)
+    await asyncio.to_thread(worker.leave)
+
+    assert registry._workers == {}
+    with worker.session():
+        worker.beat_now()
+        worker.leave()
+        state = worker.state
+    assert (state.status, state.active_sessions, state.is_beating) == ("offline", 1, False)
+
+
+class AsyncProbe:
+    async def __call__(self) -> bool:
+        return True
+
+
+async def probe() -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"collector_url": 5}, "collector_url must be a string, not int"),
+        ({"api_key": b"x"}, "api_key must be a string, not bytes"),
+        ({"agent_id": [1]}, "agent_id must be a string, not list"),
+        ({"agent_name": {1, 2}}, "agent_name must be a string, not set"),
+        ({"agent_name": None}, "agent_name must be a string, not NoneType"),
+        ({"version": 1.4}, "version must be a string, not float"),
+        ({"dispatch_name": 7}, "dispatch_name must be a string, not int"),
+        ({"interval": True}, "interval must be a number of seconds above 0, not True"),
+        ({"interval": "5"}, "interval must be a number of seconds above 0, not '5'"),
+        ({"loop": 3}, "loop must be asyncio's or a trio token, not int"),
+        ({"alive": 3}, "alive must be a function, not int"),
+        ({"alive": probe}, "alive must be a plain function: there is no loop to run an async one"),
+        ({"alive": AsyncProbe()}, "alive must be a plain function"),
+    ],
+)
+async def test_what_is_of_no_use_is_told_once_and_does_not_beat(
+    given: Given, between: Between, caplog: pytest.LogCaptureFixture, wrong: Any, told: str
+) -> None:
+    worker = given.worker(**wrong)
+    with worker.session():
+        worker.beat_now()
+        state = worker.state
+
+    assert (state.is_beating, state.active_sessions) == (False, 1)
+    (line,) = caplog.messages
+    assert f"does not beat: {told}" in line
+    assert between.requests == []
+
+
+async def test_a_wrong_id_takes_no_name_from_a_worker_that_has_it(
+    given: Given, between: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICEGW_AGENT_ID", "host-1")
+    worker = given.worker()
+    await beats(between, 1)
+
+    given.worker(agent_id=5).leave()
+
     assert worker.state.is_beating
 
 

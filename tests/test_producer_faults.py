@@ -225,6 +225,186 @@ say(failures=len(worker.state.failures))
     assert between.connections >= 3
 
 
+@pytest.mark.parametrize("mode", ["hang up", "drop"])
+async def test_over_tls_too_a_connection_closed_while_idle_costs_nothing(
+    fleet: Fleet, tls: ssl.SSLContext, trusted: str, mode: str
+) -> None:
+    program = """
+worker = register_worker("reception", interval=1)
+for sent in range(3):
+    last = worker.state.last_accepted_at
+    until(lambda: worker.state.last_accepted_at != last)
+say(failures=len(worker.state.failures))
+wait_for_word()
+"""
+    async with (
+        Between.before(fleet.url, mode=mode, tls=tls) as between,
+        Host.running(program, between.url, await fleet.key(), SSL_CERT_FILE=trusted) as host,
+    ):
+        assert await host.said() == {"failures": 0}
+        host.tell()
+        assert (await host.ended(), await host.log()) == (0, [])
+        await shown(fleet, "host-1", status="offline", reason="left")
+
+    assert between.connections >= 3
+
+
+ACCEPTED = b"HTTP/1.1 202 Accepted\r\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        ACCEPTED + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.0 202 Accepted\r\nContent-Length: 2\r\n\r\n{}",
+        ACCEPTED + b"\r\n{}",
+        ACCEPTED + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        ACCEPTED + b"Content-Length: 60000\r\n\r\n" + b"[" * 60_000,
+        ACCEPTED
+        + b"Content-Length: 2\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT\r\n"
+        + b"Retry-After: Mon, 01 Jan 99999999999999999999 00:00:00 GMT\r\n\r\n{}",
+    ],
+    ids=["close", "HTTP/1.0", "no length", "chunked", "deep JSON", "a date past all years"],
+)
+async def test_an_accepted_beat_is_accepted_however_it_is_said(raw: bytes) -> None:
+    program = """
+worker = register_worker("reception", interval=1)
+for sent in range(2):
+    last = worker.state.last_accepted_at
+    until(lambda: worker.state.last_accepted_at != last or worker.state.failures)
+say(errors=[each.error for each in worker.state.failures])
+"""
+    async with (
+        Between.before("http://nowhere.example", mode="raw", raw=raw) as between,
+        Host.running(program, between.url, "vk_X") as host,
+    ):
+        assert await host.said() == {"errors": []}
+        assert (await host.ended(), await host.log()) == (0, [])
+
+    assert [beat["status"] for beat in between.beats] == ["idle", "idle", "offline"]
+
+
+# What a system may refuse, and a host may do, before it registers; the name is what it is about.
+POOR_HOSTS = {
+    "no thread for the resolver": """
+start = threading.Thread.start
+def refuse(thread):
+    if thread.name == "worker-presence-resolve":
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    start(thread)
+threading.Thread.start = refuse
+""",
+    "no IPv6": """
+import socket
+class Plain(socket.socket):
+    def __init__(self, family=-1, *rest, **more):
+        if family == socket.AF_INET6:
+            raise OSError(97, "Address family not supported by protocol")
+        super().__init__(family, *rest, **more)
+socket.socket, known = Plain, socket.getaddrinfo
+socket.getaddrinfo = lambda host, port, **more: [
+    (socket.AF_INET6, 1, 6, "", ("::1", port, 0, 0)), *known("127.0.0.1", port, **more)
+]
+""",
+    "a log that fails": """
+class Failing(logging.Handler):
+    def emit(self, record):
+        raise OSError("the disk is full")
+logging.getLogger().handlers = [Failing()]
+""",
+}
+
+
+@pytest.mark.parametrize("lack", POOR_HOSTS)
+async def test_it_beats_and_leaves_on_a_host_with(fleet: Fleet, lack: str) -> None:
+    program = """
+worker = register_worker("reception", interval=1, tenant_id="told in the log")
+until(lambda: accepted(worker))
+say(accepted=True)
+until(lambda: worker.state.consecutive_failures >= 2)
+say(failed=worker.state.is_beating)
+until(lambda: worker.state.consecutive_failures == 0)
+"""
+    async with Between.before(fleet.url) as between:
+        url = between.url.replace("127.0.0.1", "localhost")
+        async with Host.running(POOR_HOSTS[lack] + program, url, await fleet.key()) as host:
+            assert await host.said() == {"accepted": True}
+            between.mode = "answer"
+            assert await host.said() == {"failed": True}
+            between.mode = "pass"
+
+            assert await host.ended() == 0
+            await shown(fleet, "host-1", status="offline", reason="left")
+
+
+async def test_without_descriptors_it_says_so_once_and_starts_when_there_are_some(
+    fleet: Fleet,
+) -> None:
+    program = """
+import resource
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+worker = register_worker("reception")
+for _ in range(3):
+    with worker.session():
+        pass
+say(is_beating=worker.state.is_beating)
+resource.setrlimit(resource.RLIMIT_NOFILE, before)
+def works():
+    with worker.session():
+        return accepted(worker)
+until(works)
+"""
+    async with Host.running(program, fleet.url, await fleet.key()) as host:
+        assert await host.said() == {"is_beating": False}
+        assert await host.ended() == 0
+        refused, beats = await host.log()
+
+    assert refused.startswith("WARNING worker host-1: it does not beat, and tries again: ")
+    assert beats == "WARNING worker host-1: it beats"
+
+
+async def test_without_a_thread_it_keeps_no_descriptors_and_tries_again(fleet: Fleet) -> None:
+    program = """
+start = threading.Thread.start
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse
+before = os.listdir("/proc/self/fd")
+worker = register_worker("reception")
+say(is_same=os.listdir("/proc/self/fd") == before)
+threading.Thread.start = start
+def nudges():
+    worker.beat_now()
+    return accepted(worker)
+until(nudges)
+"""
+    async with Host.running(program, fleet.url, await fleet.key()) as host:
+        assert await host.said() == {"is_same": True}
+        assert (await host.ended(), len(await host.log())) == (0, 2)
+
+
+async def test_what_a_host_without_standard_streams_prints_goes_to_nobody(fleet: Fleet) -> None:
+    program = """
+out = os.fdopen(os.dup(1), "w")
+for stream in range(3):
+    os.close(stream)
+worker = register_worker("reception")
+until(lambda: accepted(worker))
+taken = []
+for stream in range(3):
+    try:
+        os.fstat(stream)
+        taken.append(stream)
+    except OSError:
+        pass
+print(json.dumps({"taken": taken}), file=out, flush=True)
+os._exit(0)
+"""
+    async with Host.running(program, fleet.url, await fleet.key()) as host:
+        assert await host.said() == {"taken": []}
+
+
 async def test_beats_share_one_connection(fleet: Fleet) -> None:
     program = """
 worker = register_worker("reception", interval=1)
@@ -343,6 +523,8 @@ async def test_no_proxy_is_asked_for_what_the_environment_excepts(fleet: Fleet) 
         ({"VOICEGW_COLLECTOR_URL": ""}, "no collector is given: set VOICEGW_COLLECTOR_URL"),
         ({"VOICEGW_COLLECTOR_URL": "localhost:8080"}, "must begin with http:// or https://"),
         ({"VOICEGW_COLLECTOR_URL": "http://localhost:x"}, "Port could not be cast"),
+        ({"VOICEGW_COLLECTOR_URL": "http://localhost:0"}, "the port in a URL can't be 0"),
+        ({"VOICEGW_COLLECTOR_URL": "http://a..b"}, "the collector's URL names no host: 'a..b'"),
         ({"VOICEGW_API_KEY": ""}, "no key is given: set VOICEGW_API_KEY or api_key"),
         ({"VOICEGW_API_KEY": "vk_\nX"}, "has characters that no key has"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from contract.vocabulary import TTL_SECONDS
 from tests.between import Between
 from tests.fleet import Fleet
-from tests.hosts import Host, shown
+from tests.hosts import Host, shown, until
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +110,9 @@ wait_for_word()
 
 async def test_registered_again_after_its_leave_it_is_back(fleet: Fleet) -> None:
     program = """
-register_worker("reception").leave()
+first = register_worker("reception")
+until(lambda: accepted(first))
+first.leave()
 worker = register_worker("reception")
 until(lambda: accepted(worker))
 say(agent_id=str(worker))
@@ -138,6 +141,71 @@ with first.session():
 
         worker = await shown(fleet, "host-1", version="2", status="busy")
         assert (worker["active_sessions"], worker["conflict"]) == (1, False)
+
+
+async def test_registered_again_and_gone_at_once_it_has_left(fleet: Fleet) -> None:
+    program = """
+first = register_worker("reception")
+until(lambda: accepted(first))
+register_worker("reception", version="2").leave()
+"""
+    async with (
+        Between.before(fleet.url) as between,
+        Host.running(program, between.url, await fleet.key()) as host,
+    ):
+        assert (await host.ended(), await host.log()) == (0, [])
+
+    await shown(fleet, "host-1", status="offline", reason="left", version="2")
+
+
+@pytest.mark.parametrize("elsewhere", ["http://127.0.0.1:1", ""])
+async def test_registered_elsewhere_it_says_goodbye_where_it_was(
+    fleet: Fleet, elsewhere: str
+) -> None:
+    program = f"""
+first = register_worker("reception")
+until(lambda: accepted(first))
+del os.environ["VOICEGW_COLLECTOR_URL"]
+register_worker("reception", collector_url="{elsewhere}")
+"""
+    async with Host.running(program, fleet.url, await fleet.key()) as host:
+        assert await host.ended() == 0
+
+    await shown(fleet, "host-1", status="offline", reason="left")
+
+
+async def test_registered_with_another_key_it_leaves_first_and_is_back_at_once(
+    fleet: Fleet,
+) -> None:
+    program = """
+worker = register_worker("reception", interval=300)
+until(lambda: accepted(worker))
+register_worker("reception", interval=300, api_key=wait_for_word())
+until(lambda: accepted(worker))
+say(is_beating=worker.state.is_beating)
+wait_for_word()
+"""
+    async with (
+        Between.before(fleet.url) as between,
+        Host.running(program, between.url, await fleet.key()) as host,
+    ):
+        host.tell(await fleet.key(scopes=["ingest"]))
+        assert await host.said() == {"is_beating": True}
+
+        assert [beat["status"] for beat in between.beats] == ["idle", "offline", "idle"]
+        await shown(fleet, "host-1", status="idle", reason="alive")
+
+
+async def test_a_worker_can_not_be_pickled_and_says_why(fleet: Fleet) -> None:
+    program = """
+import pickle
+try:
+    pickle.dumps(register_worker("reception"))
+except TypeError as why:
+    say(why=str(why))
+"""
+    async with Host.running(program, fleet.url, await fleet.key()) as host:
+        assert "register_worker is for each process" in (await host.said())["why"]
 
 
 FORKS = """
@@ -217,6 +285,62 @@ else:
         assert said["agent_id"] == f"host-1-{said['pid']}"
         await shown(fleet, said["agent_id"], status="idle", conflict=False)
         await shown(fleet, "host-1", status="idle", conflict=False)
+
+
+async def test_a_fork_in_the_middle_of_an_answer_harms_neither_side(fleet: Fleet) -> None:
+    program = """
+import subprocess
+worker = register_worker("reception")
+wait_for_word()
+if (child := os.fork()) == 0:
+    sys.exit(0)
+say(status=os.waitpid(child, 0)[1])
+say(status=subprocess.run(["true"], preexec_fn=os.setsid).returncode)
+until(lambda: accepted(worker))
+"""
+    async with (
+        Between.before(fleet.url, mode="stall") as between,
+        Host.running(program, between.url, await fleet.key()) as host,
+    ):
+        await until(between.is_asked)
+        # It has begun to read: the head of the answer is there.
+        await asyncio.sleep(0.2)
+        host.tell()
+        assert [await host.said(), await host.said()] == [{"status": 0}] * 2
+
+        between.mode = "pass"
+        assert await host.ended() == 0
+    await shown(fleet, "host-1", status="offline", reason="left")
+
+
+async def test_a_fork_during_its_parents_leave_has_left_and_does_not_wait_for_it(
+    fleet: Fleet,
+) -> None:
+    program = """
+from contract.producer import pulse
+pulse.LEAVE_SECONDS = pulse.GRACE_SECONDS = pulse.ATTEMPT_SECONDS = 600
+worker = register_worker("reception")
+wait_for_word()
+threading.Thread(target=worker.leave, daemon=True).start()
+until(lambda: worker.state.status == "offline")
+if os.fork() == 0:
+    worker.leave()
+    with worker.session():
+        say(status=worker.state.status, is_beating=worker.state.is_beating)
+    again = register_worker("reception")
+    say(own=str(again) == f"host-1-{os.getpid()}")
+    os._exit(0)
+wait_for_word()
+"""
+    async with (
+        Between.before(fleet.url, mode="silence") as between,
+        Host.running(program, between.url, await fleet.key()) as host,
+    ):
+        await until(between.is_asked)
+        host.tell()
+
+        assert await host.said() == {"status": "offline", "is_beating": False}
+        assert await host.said() == {"own": True}
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from contract import RegisteredWorker, register_worker
-from contract.producer import State
+from contract.producer import State, pulse, schedule
 
 PAGE = (Path(__file__).parents[1] / "docs" / "producer.md").read_text()
 UNUSED = {"tenant_id", "local", "db_path"}
@@ -44,6 +44,13 @@ def test_every_part_of_the_state_is_explained() -> None:
     fields = {field.name for field in dataclasses.fields(State)} - {"agent_id"}
 
     assert fields <= set(re.findall(r"`([a-z_]+)`", row))
+
+
+def test_the_limits_are_the_ones_that_are_kept() -> None:
+    assert f"one\nattempt takes {pulse.ATTEMPT_SECONDS:g} s at most" in PAGE
+    assert (pulse.LEAVE_SECONDS, schedule.NUDGE_SECONDS) == (1, 1)
+    assert "say goodbye and beat no more; takes a second at most" in PAGE
+    assert "one below a second is a second" in PAGE
 
 
 def test_every_variable_is_explained() -> None:

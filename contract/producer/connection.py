@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import encodings.idna
 import http.client
 import json
 import os
@@ -50,6 +51,7 @@ class Address:
         parts = urlsplit(url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("the collector's URL must begin with http:// or https:// and a host")
+        _refuse_what_is_no_host(parts.hostname)
         return cls(parts.scheme, parts.hostname, _port(parts), parts.path.rstrip("/") + PATH)
 
     @property
@@ -74,6 +76,8 @@ class Connection:
         }
         self._patience = patience
         self._http: http.client.HTTPConnection | None = None
+        # Known from the first moment on: a fork may come while it connects.
+        self._wire: Wire | None = None
         # How the request is made on this connection: a proxy wants the whole URL, and its own key.
         self._target = address.path
         self._proxy_headers: dict[str, str] = {}
@@ -85,31 +89,42 @@ class Connection:
         is_kept = self._http is not None
         try:
             return self._exchange(body)
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             # The other side may close a kept connection at any moment; a beat can be sent twice.
             if not is_kept:
                 raise
         return self._exchange(body)
 
     def close(self) -> None:
-        if self._http is not None:
-            self._http.close()
-            self._http = None
+        """For good: what it trusts is megabytes, and a worker that left may be kept."""
+        self._hang_up()
+        self._context = None
+
+    def let_go(self) -> None:
+        """In a fork's child: no reader is touched, for a thread that is not here may hold it."""
+        if self._wire is not None:
+            self._wire.let_go()
 
     def _exchange(self, body: bytes) -> Answer:
         try:
             if self._http is None:
                 self._http = self._connect()
             self._http.request("POST", self._target, body, self._headers | self._proxy_headers)
-            return self._read(self._http.getresponse())
+            with self._http.getresponse() as response:
+                return self._read(response)
         except BaseException:
-            self.close()
+            self._hang_up()
             raise
+
+    def _hang_up(self) -> None:
+        if self._http is not None:
+            self._http.close()
+            self._http = None
 
     def _read(self, response: http.client.HTTPResponse) -> Answer:
         text = response.read(MAX_ANSWER_BYTES)
         if not response.isclosed() or response.will_close:
-            self.close()
+            self._hang_up()
         return Answer(
             response.status,
             _object(text),
@@ -123,12 +138,13 @@ class Connection:
         self._target = str(address) if is_relayed else address.path
         self._proxy_headers = proxy.headers if proxy and is_relayed else {}
         first = proxy or address
-        wire = Wire.connect(first.host, first.port, self._patience)
+        self._wire = wire = Wire(self._patience)
         try:
+            wire.connect(first.host, first.port)
             if address.scheme == "https":
                 if proxy:
                     proxy.tunnel(wire, address)
-                wire = wire.secured(self._trust(), address.host)
+                wire.secure(self._trust(), address.host)
         except BaseException:
             wire.close()
             raise
@@ -152,8 +168,8 @@ class Proxy:
         """Through it to `address`; OSError if it does not lead there."""
         headers = {"Host": address.authority} | self.headers
         _over(wire, self.host, self.port).request("CONNECT", address.authority, headers=headers)
-        response = http.client.HTTPResponse(cast(Any, wire), method="CONNECT")
-        response.begin()
+        with http.client.HTTPResponse(cast(Any, wire), method="CONNECT") as response:
+            response.begin()
         if response.status != 200:
             raise OSError(f"the proxy {self.host}:{self.port} answered {response.status}")
 
@@ -178,7 +194,17 @@ def _proxy_for(address: Address) -> Proxy | None:
     return Proxy(parts.hostname, _port(parts), headers)
 
 
+def _refuse_what_is_no_host(name: str) -> None:
+    """As the system would, which asks the same codec; it may have no descriptor to find it by."""
+    try:
+        encodings.idna.Codec().encode(name)
+    except UnicodeError:
+        raise ValueError(f"the collector's URL names no host: {name!r}") from None
+
+
 def _port(parts: SplitResult) -> int:
+    if parts.port == 0:
+        raise ValueError("the port in a URL can't be 0")
     return parts.port or {"http": 80, "https": 443}[parts.scheme]
 
 
@@ -193,7 +219,7 @@ def _over(wire: Wire, host: str, port: int) -> http.client.HTTPConnection:
 def _object(text: bytes) -> dict[str, Any]:
     try:
         body = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
 
@@ -207,5 +233,5 @@ def _seconds(retry_after: str | None, date: str | None) -> float | None:
             return float(retry_after)
         until, now = parsedate_to_datetime(retry_after), parsedate_to_datetime(date or "")
         return max((until - now).total_seconds(), 0.0)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None

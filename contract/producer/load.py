@@ -28,12 +28,12 @@ class Load:
     def status(self) -> Status:
         return "busy" if self._open or self._is_busy else "idle"
 
-    def enter(self, session: object) -> None:
-        self._open.add(session)
+    def enter(self, token: object) -> None:
+        self._open.add(token)
         self._on_change()
 
-    def leave(self, session: object) -> None:
-        self._open.discard(session)
+    def leave(self, token: object) -> None:
+        self._open.discard(token)
         self._on_change()
 
     def set_busy(self, is_busy: bool) -> None:
@@ -53,12 +53,14 @@ class Session:
 
     def __init__(self, load: Callable[[], Load]) -> None:
         self._load_now = load
-        # A fork's child has a load of its own: what it inherited ends in the one it began in.
-        self._load: Load | None = None
+        # Each enter is a piece of work of its own, also of one object in several hands. A fork's
+        # child has a load of its own: what it inherited ends in the one it began in.
+        self._entered: list[tuple[Load, object]] = []
 
     def __enter__(self) -> Session:
-        self._load = self._load_now()
-        self._load.enter(self)
+        load, token = self._load_now(), object()
+        self._entered.append((load, token))
+        load.enter(token)
         return self
 
     def __exit__(
@@ -67,8 +69,9 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._load is not None:
-            self._load.leave(self)
+        if self._entered:
+            load, token = self._entered.pop()
+            load.leave(token)
 
     async def __aenter__(self) -> Session:
         return self.__enter__()

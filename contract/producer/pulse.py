@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from contract.producer import trouble
+from contract.producer import log, trouble
 from contract.producer.clock import Clock
 from contract.producer.connection import Address, Answer, Connection
 from contract.producer.description import Description
@@ -22,12 +21,13 @@ from contract.producer.vitals import Sampler
 from contract.producer.wire import Patience
 from contract.vocabulary import Status
 
-logger = logging.getLogger("contract.producer")
-
 ATTEMPT_SECONDS = 5.0
 LEAVE_SECONDS = 1.0
 # Of that second, what a beat in flight may take to come back, so that the leave follows it.
 GRACE_SECONDS = 0.3
+
+# In a fork's child: what was the parent's, kept so that nothing ever closes it a second time.
+_parked: list[Pulse] = []
 
 Alert = Callable[[State], object]
 
@@ -44,15 +44,28 @@ class Terms:
     alive: Callable[[], object] | None
     loop: Any
 
+    def leads_elsewhere(self, other: Terms) -> bool:
+        """Whether what was said on those terms is not known where these lead to."""
+        return (self.address, self.key) != (other.address, other.key)
+
 
 class Pulse:
     """Beats from its start until it is told to leave; one attempt at a time."""
 
-    def __init__(self, description: Description, load: Load, terms: Terms, clock: Clock) -> None:
+    def __init__(
+        self,
+        description: Description,
+        load: Load,
+        terms: Terms,
+        clock: Clock,
+        former: Pulse | None = None,
+        is_known: bool = False,
+    ) -> None:
         self._description = description
         self._load = load
         self._terms = terms
         self._clock = clock
+        self._former = former
         self._record = Record(clock)
         self._voice = Voice(description.agent_id, clock)
         self._liveness = Liveness(terms.alive, terms.loop)
@@ -65,7 +78,10 @@ class Pulse:
         self._over = threading.Event()
         self._due = self._clock.monotonic()
         self._began = self._due - NUDGE_SECONDS
+        self._starts_at = self._due
         self._sent: Status | None = None
+        # The collector may have heard of it: a goodbye is called for.
+        self._is_known = is_known
         self._is_nudged = False
         self._is_leaving = False
         self._says_goodbye = True
@@ -75,21 +91,33 @@ class Pulse:
     def is_started(self) -> bool:
         return self._thread is not None
 
-    @property
-    def is_leaving(self) -> bool:
-        return self._is_leaving
-
     def start(self) -> None:
-        """Once; RuntimeError or OSError if the system has no thread or no descriptor to give."""
+        """Once; without a thread or a descriptor to be had, the next call tries it again."""
         # Every session comes by: most of them find it running.
         if self._thread is not None or self._is_leaving:
             return
-        with self._turn:
-            if self._thread is None:
-                self._patience.open()
-                thread = threading.Thread(target=self._run, name="worker-presence", daemon=True)
-                thread.start()
-                self._thread = thread
+        try:
+            with self._turn:
+                now = self._clock.monotonic()
+                if self._thread is not None or now < self._starts_at:
+                    return
+                self._starts_at = now + NUDGE_SECONDS
+                self._thread = self._started()
+        except (RuntimeError, OSError) as refused:
+            self._voice.warn("start", f"it does not beat, and tries again: {refused}")
+        else:
+            self._voice.recover("it beats", "start")
+
+    def _started(self) -> threading.Thread:
+        """RuntimeError or OSError if the system has no thread or no descriptor to give."""
+        self._patience.open()
+        try:
+            thread = threading.Thread(target=self._run, name="worker-presence", daemon=True)
+            thread.start()
+        except BaseException:
+            self._patience.close()
+            raise
+        return thread
 
     def notice(self) -> None:
         """The load may have changed: a status that was not sent yet does not wait."""
@@ -102,17 +130,21 @@ class Pulse:
             self._is_nudged = True
             self._turn.notify_all()
 
-    def stop(self, says_goodbye: bool) -> None:
-        """End the beat in flight and beat no more; the goodbye takes a second at most."""
+    def stop(self, says_goodbye: bool) -> bool:
+        """End the beat in flight and beat no more; the goodbye takes a second at most.
+
+        Whether the collector may have heard of it.
+        """
         with self._turn:
             if self._is_leaving:
-                return
+                return self._is_known
             self._is_leaving = True
             self._says_goodbye = says_goodbye
             self._leaves_by = time.monotonic() + LEAVE_SECONDS
             self._patience.cut(GRACE_SECONDS)
             self._liveness.abandon()
             self._turn.notify_all()
+            return self._is_known
 
     def join(self) -> None:
         """Until all is said, or its second is over."""
@@ -121,8 +153,8 @@ class Pulse:
 
     def drop(self) -> None:
         """In a fork's child: let go of what is the parent's, and of its locks untouched."""
-        with suppress(OSError):
-            self._connection.close()
+        _parked.append(self)
+        self._connection.let_go()
         self._patience.close()
 
     def state(self) -> State:
@@ -131,7 +163,7 @@ class Pulse:
                 agent_id=self._description.agent_id,
                 status="offline" if self._is_leaving else self._load.status,
                 active_sessions=self._load.sessions,
-                is_beating=self.is_started and not self._is_leaving,
+                is_beating=self._is_beating,
                 last_accepted_at=self._record.last_accepted_at,
                 consecutive_failures=self._record.consecutive_failures,
                 last_error=self._record.last_error,
@@ -139,16 +171,31 @@ class Pulse:
                 failures=tuple(self._record.failures),
             )
 
+    @property
+    def _is_beating(self) -> bool:
+        return self._thread is not None and self._thread.is_alive() and not self._is_leaving
+
     def _run(self) -> None:
         try:
+            self._follow_the_former()
             while self._waits_its_turn():
-                self._take_turn()
-            if self._says_goodbye and self._sent is not None:
+                try:
+                    self._take_turn()
+                except BaseException:
+                    # Whatever the host's own parts throw into one turn, the next comes.
+                    self._due = max(self._due, self._clock.monotonic() + NUDGE_SECONDS)
+            if self._says_goodbye and self._is_known:
                 self._say_goodbye()
         finally:
             self._connection.close()
             self._patience.close()
             self._over.set()
+
+    def _follow_the_former(self) -> None:
+        """What it still says, perhaps a goodbye, must not come after the first beat of this one."""
+        if self._former is not None:
+            self._former.join()
+            self._former = None
 
     def _waits_its_turn(self) -> bool:
         """Wait for the next beat's time; False is the end."""
@@ -176,6 +223,7 @@ class Pulse:
             if self._is_leaving:
                 return
             self._patience.begin(ATTEMPT_SECONDS)
+            self._is_known = True
         self._attempt()
 
     def _attempt(self) -> None:
@@ -222,9 +270,12 @@ class Pulse:
         """In a thread of its own: what the host does about it must not keep the next beat."""
         if alert is not None:
             told = (alert, self.state(), self._description.agent_id)
-            threading.Thread(
+            thread = threading.Thread(
                 target=_call, args=told, name="worker-presence-alert", daemon=True
-            ).start()
+            )
+            # Without one to be had the host reads it in its log.
+            with suppress(RuntimeError):
+                thread.start()
 
     def _say_goodbye(self) -> None:
         self._patience.begin(max(self._leaves_by - time.monotonic(), 0.0))
@@ -236,7 +287,7 @@ def _call(alert: Alert, state: State, agent_id: str) -> None:
     try:
         alert(state)
     except Exception:
-        logger.exception("worker %s: what it was told to call failed", agent_id)
+        log.trace("worker %s: what it was told to call failed", agent_id)
 
 
 def _number(value: Any) -> float | None:

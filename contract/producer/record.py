@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from dataclasses import dataclass
 
+from contract.producer import log
 from contract.producer.clock import Clock
 from contract.vocabulary import Status
-
-logger = logging.getLogger("contract.producer")
 
 # The same trouble is told again after this long, however often it comes and goes.
 QUIET_SECONDS = 300.0
@@ -92,7 +90,7 @@ class Voice:
         if now - self._told_at.get(kind, -QUIET_SECONDS) >= QUIET_SECONDS:
             self._told_at[kind] = now
             self._open.add(kind)
-            logger.warning("worker %s: %s", self._agent_id, text)
+            log.warn("worker %s: %s", self._agent_id, text)
 
     def recover(self, text: str, *kinds: str) -> None:
         """Say that what was told is over; of `kinds`, or of everything."""
@@ -100,4 +98,4 @@ class Voice:
         if over:
             self._open -= over
             # As loud as the trouble was: who saw the one should see the other.
-            logger.warning("worker %s: %s", self._agent_id, text)
+            log.warn("worker %s: %s", self._agent_id, text)

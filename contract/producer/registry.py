@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import atexit
 import enum
-import logging
 import os
 import socket
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakSet
 
+from contract.producer import log
 from contract.producer.clock import Clock
 from contract.producer.connection import Address
 from contract.producer.description import Description
+from contract.producer.liveness import Liveness
 from contract.producer.pulse import Alert, Terms
 from contract.producer.worker import RegisteredWorker
-
-logger = logging.getLogger("contract.producer")
 
 clock = Clock()
 
@@ -33,6 +33,10 @@ UNSET: Final = Unset.UNSET
 
 _lock = threading.RLock()
 _workers: dict[str, RegisteredWorker] = {}
+# Also of those that left, for as long as the host keeps them.
+_handles: WeakSet[RegisteredWorker] = WeakSet()
+# Also of those that left: this process may take the name again.
+_names: set[str] = set()
 # Under these ids a process that this one was forked from beats.
 _ancestors: set[str] = set()
 _told_unused: set[str] = set()
@@ -74,24 +78,38 @@ def register_worker(
     """
     _tell_unused(tenant_id=tenant_id, local=local, db_path=db_path)
     description = Description(
-        agent_id=_agent_id(agent_id),
+        agent_id=_agent_id(_text(agent_id)),
         agent_name=agent_name,
         version=version,
-        project=project or os.environ.get("VOICEGW_PROJECT") or "default",
-        region=region or os.environ.get("VOICEGW_REGION") or None,
+        project=_text(project) or os.environ.get("VOICEGW_PROJECT") or "default",
+        region=_text(region) or os.environ.get("VOICEGW_REGION") or None,
         host=socket.gethostname(),
         dispatch_name=agent_name if isinstance(dispatch_name, Unset) else dispatch_name,
         started_at=clock.now(),
     )
-    url = collector_url or os.environ.get("VOICEGW_COLLECTOR_URL") or ""
-    key = api_key or os.environ.get("VOICEGW_API_KEY") or ""
+    url = _text(collector_url) or os.environ.get("VOICEGW_COLLECTOR_URL") or ""
+    key = _text(api_key) or os.environ.get("VOICEGW_API_KEY") or ""
+    terms: Terms | None = None
     try:
+        _refuse_what_is_no_text(
+            agent_name=agent_name,
+            agent_id=agent_id,
+            project=project,
+            region=region,
+            version=version,
+            dispatch_name=description.dispatch_name,
+            collector_url=collector_url,
+            api_key=api_key,
+        )
+        Liveness(alive, loop)
         terms = Terms(
             Address.parse(url), _key(key), _interval(interval), on_failure, on_recovery, alive, loop
         )
     except ValueError as wrong:
-        logger.warning("worker %s does not beat: %s", description.agent_id, wrong)
-        terms = None
+        log.warn("worker %s does not beat: %s", description.agent_id, wrong)
+    if not isinstance(agent_id, str | None):
+        # No name at all: a worker that rightly has the one it fell back to keeps it.
+        return RegisteredWorker(description, None, clock, _forget)
     return _enrol(description, terms)
 
 
@@ -99,7 +117,10 @@ def _enrol(description: Description, terms: Terms | None) -> RegisteredWorker:
     with _lock:
         worker = _workers.get(description.agent_id)
         if worker is None or worker.has_left:
-            worker = _workers[description.agent_id] = RegisteredWorker(description, terms, clock)
+            worker = RegisteredWorker(description, terms, clock, _forget)
+            _handles.add(worker)
+            _workers[description.agent_id] = worker
+            _names.add(description.agent_id)
         else:
             worker.become(description, terms)
         worker.start()
@@ -107,11 +128,29 @@ def _enrol(description: Description, terms: Terms | None) -> RegisteredWorker:
     return worker
 
 
+def _forget(worker: RegisteredWorker) -> None:
+    """It has left; another may have its name by now."""
+    with _lock:
+        if _workers.get(worker.agent_id) is worker:
+            del _workers[worker.agent_id]
+
+
 def _agent_id(given: str | None) -> str:
     agent_id = given or os.environ.get("VOICEGW_AGENT_ID") or socket.gethostname()
     if agent_id in _ancestors or (not given and _is_multiprocessing_child()):
         return f"{agent_id}-{os.getpid()}"
     return agent_id
+
+
+def _text(given: object) -> str | None:
+    """What is none is refused below; until then nothing of it is asked."""
+    return given if isinstance(given, str) else None
+
+
+def _refuse_what_is_no_text(**given: object) -> None:
+    for name, value in given.items():
+        if not (isinstance(value, str) or (value is None and name != "agent_name")):
+            raise ValueError(f"{name} must be a string, not {type(value).__name__}")
 
 
 def _key(key: str) -> str:
@@ -124,7 +163,8 @@ def _key(key: str) -> str:
 
 
 def _interval(seconds: float | None) -> float | None:
-    if seconds is None or (isinstance(seconds, int | float) and 0 < seconds < float("inf")):
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is None or (is_number and 0 < seconds < float("inf")):
         return seconds
     raise ValueError(f"interval must be a number of seconds above 0, not {seconds!r}")
 
@@ -133,7 +173,7 @@ def _tell_unused(**given: object) -> None:
     for name, value in given.items():
         if value and name not in _told_unused:
             _told_unused.add(name)
-            logger.warning("register_worker does not use %s: %s", name, _UNUSED[name])
+            log.warn("register_worker does not use %s: %s", name, _UNUSED[name])
 
 
 _UNUSED = {
@@ -157,11 +197,15 @@ def _forked() -> None:
     global _lock
     _lock = threading.RLock()
     workers = list(_workers.values())
-    _ancestors.update(_workers)
+    for handle in list(_handles):
+        handle.forked()
+    _ancestors.update(_names)
     _workers.clear()
+    _names.clear()
     for worker in workers:
-        worker.forked()
-        _workers[worker.agent_id] = worker
+        if not worker.has_left:
+            _workers[worker.agent_id] = worker
+            _names.add(worker.agent_id)
     if (util := sys.modules.get("multiprocessing.util")) is not None:
         # It forgets what it inherited after this, and then asks whoever is registered here.
         util.register_after_fork(_forked, lambda _: _leave_with_multiprocessing())

@@ -14,6 +14,11 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+try:
+    import fcntl
+except ImportError:  # not a system with descriptors to move
+    fcntl = None  # type: ignore[assignment]
+
 Result = TypeVar("Result")
 
 # Without select's limit on descriptors, and without a descriptor of its own, where there is poll.
@@ -33,7 +38,8 @@ class Patience:
 
     def open(self) -> None:
         """Before the first wait; OSError where there are no descriptors left."""
-        self._alarm, self._rope = socket.socketpair()
+        alarm, rope = socket.socketpair()
+        self._alarm, self._rope = _above_the_standard(alarm), _above_the_standard(rope)
         self._alarm.setblocking(False)
         self._rope.setblocking(False)
 
@@ -43,9 +49,9 @@ class Patience:
     def cut(self, seconds: float) -> None:
         """From another thread: at most this long from now on."""
         self._ends_at = min(self._ends_at, time.monotonic() + seconds)
-        if self._rope is not None:
+        if (rope := self._rope) is not None:
             with suppress(OSError):
-                self._rope.send(b"!")
+                rope.send(b"!")
 
     def left(self) -> float:
         left = self._ends_at - time.monotonic()
@@ -74,45 +80,48 @@ class Patience:
         for end in (self._alarm, self._rope):
             if end is not None:
                 end.close()
+        self._alarm = self._rope = None
 
 
 class Wire:
     """What `http.client` takes for its socket: connected, perhaps through TLS."""
 
-    def __init__(self, sock: socket.socket, patience: Patience) -> None:
-        self._sock = sock
+    def __init__(self, patience: Patience) -> None:
         self._patience = patience
+        # Not connected, and it takes no descriptor yet.
+        self._made: socket.socket | None = None
+        self._readers = 0
+        self._is_closed = False
 
-    @classmethod
-    def connect(cls, host: str, port: int, patience: Patience) -> Wire:
+    @property
+    def _sock(self) -> socket.socket:
+        assert self._made is not None, "it is not connected"
+        return self._made
+
+    def connect(self, host: str, port: int) -> None:
         """To the first of the host's addresses that answers."""
         trouble: OSError = OSError(f"{host} has no address")
-        addresses = _resolve(host, port, patience)
+        addresses = _resolve(host, port, self._patience)
         for nth, (family, kind, protocol, _, address) in enumerate(addresses):
-            sock = socket.socket(family, kind, protocol)
             try:
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._made = _above_the_standard(socket.socket(family, kind, protocol))
+                self._made.setblocking(False)
+                self._made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # One that swallows packets leaves a share of the time to the next.
-                _reach(sock, address, patience, 1 / (len(addresses) - nth))
-                return cls(sock, patience)
+                _reach(self._made, address, self._patience, 1 / (len(addresses) - nth))
+                return
             except OSError as failed:
-                sock.close()
+                self._hang_up()
                 trouble = failed
         raise trouble
 
-    def secured(self, context: ssl.SSLContext, host: str) -> Wire:
-        """The same after a TLS handshake, in which `host` has shown its certificate."""
+    def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """From here on through TLS; in its handshake `host` has to show its certificate."""
         secure = context.wrap_socket(
             self._sock, server_hostname=host, do_handshake_on_connect=False
         )
-        wire = Wire(secure, self._patience)
-        try:
-            wire._when_ready(secure.do_handshake, selectors.EVENT_READ)
-        except BaseException:
-            secure.close()
-            raise
-        return wire
+        self._made = secure
+        self._when_ready(secure.do_handshake, selectors.EVENT_READ)
 
     def sendall(self, payload: Any) -> None:
         unsent = memoryview(payload)
@@ -124,10 +133,30 @@ class Wire:
         return self._when_ready(lambda: self._sock.recv_into(buffer), selectors.EVENT_READ)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
+        self._readers += 1
         return io.BufferedReader(_Reading(self))
 
     def close(self) -> None:
-        self._sock.close()
+        """With its last reader: `http.client` closes it before an answer is read to its end."""
+        self._is_closed = True
+        if not self._readers:
+            self._hang_up()
+
+    def release(self) -> None:
+        """One reader has read enough."""
+        self._readers -= 1
+        if self._is_closed:
+            self.close()
+
+    def let_go(self) -> None:
+        """In a fork's child: its descriptor and no more, lest the parent's TLS say goodbye."""
+        if self._made is not None:
+            with suppress(OSError):
+                os.close(self._made.detach())
+
+    def _hang_up(self) -> None:
+        if self._made is not None:
+            self._made.close()
 
     def _when_ready(self, act: Callable[[], Result], event: int) -> Result:
         while True:
@@ -144,7 +173,7 @@ class Wire:
 
 
 class _Reading(io.RawIOBase):
-    """One answer's bytes; to close it leaves the wire open for the next."""
+    """One answer's bytes; to close it leaves a wire open that others still need."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -155,23 +184,35 @@ class _Reading(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         return self._wire.read_into(buffer)
 
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._wire.release()
+
 
 def _resolve(host: str, port: int, patience: Patience) -> list[Any]:
     """The host's addresses, asked for in a thread: the system's resolver knows no deadline."""
-    found: SimpleQueue[list[Any] | OSError] = SimpleQueue()
+    with suppress(socket.gaierror):
+        # One that is an address already is asked of nobody.
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    found: SimpleQueue[list[Any] | Exception] = SimpleQueue()
 
     def ask() -> None:
         try:
             found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except OSError as unknown:
+        except Exception as unknown:
             found.put(unknown)
 
-    threading.Thread(target=ask, name="worker-presence-resolve", daemon=True).start()
+    try:
+        threading.Thread(target=ask, name="worker-presence-resolve", daemon=True).start()
+    except RuntimeError:
+        # None is to be had, as always while the interpreter shuts down; a leave is sent even then.
+        ask()
     try:
         answer = found.get(timeout=patience.left())
     except Empty:
         raise TimeoutError(f"no address for {host} in time") from None
-    if isinstance(answer, OSError):
+    if isinstance(answer, Exception):
         raise answer
     return answer
 
@@ -182,3 +223,12 @@ def _reach(sock: socket.socket, address: Any, patience: Patience, share: float) 
     patience.wait_for(sock, selectors.EVENT_WRITE, share)
     if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         raise OSError(error, os.strerror(error))
+
+
+def _above_the_standard(sock: socket.socket) -> socket.socket:
+    """Where the host closed its standard streams, what it prints must not go to the collector."""
+    if fcntl is None or sock.fileno() > 2:
+        return sock
+    with sock:
+        descriptor = fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, 3)
+        return socket.socket(sock.family, sock.type, sock.proto, fileno=descriptor)

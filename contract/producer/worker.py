@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 from contract.producer.clock import Clock
 from contract.producer.description import Description
 from contract.producer.load import Load, Session
 from contract.producer.pulse import Pulse, Terms
 from contract.producer.record import State
-
-logger = logging.getLogger("contract.producer")
+from contract.vocabulary import Status
 
 
 class RegisteredWorker:
@@ -21,19 +21,34 @@ class RegisteredWorker:
     None of its methods raises or waits, `leave` aside.
     """
 
-    def __init__(self, description: Description, terms: Terms | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        description: Description,
+        terms: Terms | None,
+        clock: Clock,
+        on_left: Callable[[RegisteredWorker], None],
+    ) -> None:
         self._description = description
         self._terms = terms
         self._clock = clock
+        self._on_left = on_left
+        self._has_left = False
         self._ancestor = description.agent_id
         self._load = Load(self._on_load)
         self._pulse = self._new_pulse()
+        # The one before, while it says goodbye where this worker beat until then.
+        self._former: Pulse | None = None
 
     def __str__(self) -> str:
         return self.agent_id
 
     def __repr__(self) -> str:
         return f"<RegisteredWorker {self.agent_id}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a worker can't be pickled: it is of this process; register_worker is for each process"
+        )
 
     @property
     def agent_id(self) -> str:
@@ -44,7 +59,8 @@ class RegisteredWorker:
         """How its beats fare at this moment."""
         if self._pulse is not None:
             return self._pulse.state()
-        status, sessions = self._load.status, self._load.sessions
+        status: Status = "offline" if self._has_left else self._load.status
+        sessions = self._load.sessions
         return State(self.agent_id, status, sessions, False, None, 0, None, None, ())
 
     def session(self) -> Session:
@@ -69,49 +85,50 @@ class RegisteredWorker:
         """Tell the collector that this worker goes, and beat no more; takes a second at most."""
         self.begin_leave()
         self.end_leave()
+        self._on_left(self)
 
     def start(self) -> None:
         """Beat from now on, if it does not yet."""
-        if self._pulse is None:
-            return
-        try:
+        if self._pulse is not None:
             self._pulse.start()
-        except (RuntimeError, OSError) as refused:
-            # The system has no thread or no descriptor left.
-            logger.warning("worker %s does not beat: %s", self.agent_id, refused)
 
     def begin_leave(self) -> None:
+        self._has_left = True
         if self._pulse is not None:
             self._pulse.stop(says_goodbye=True)
 
     def end_leave(self) -> None:
-        if self._pulse is not None:
-            self._pulse.join()
+        for pulse in (self._former, self._pulse):
+            if pulse is not None:
+                pulse.join()
 
     @property
     def has_left(self) -> bool:
-        return self._pulse is not None and self._pulse.is_leaving
+        return self._has_left
 
     def become(self, description: Description, terms: Terms | None) -> None:
         """Registered once more under the same id: the newest word counts, sessions go on."""
-        before = self._pulse
+        before, moves = self._pulse, self._moves_to(terms)
+        is_known = before is not None and before.stop(says_goodbye=moves)
+        self._former = before
         self._description = replace(description, started_at=self._description.started_at)
         self._terms = terms
-        self._pulse = self._new_pulse()
-        if before is not None:
-            before.stop(says_goodbye=False)
+        self._pulse = self._new_pulse(before, is_known and not moves)
 
     def forked(self) -> None:
         """In a fork's child: another worker, which is silent until it has something in hand."""
-        parents, has_left = self._pulse, self.has_left
+        parents, formers = self._pulse, self._former
+        self._pulse = self._former = None
         self._load.let_go()
         self._load = Load(self._on_load)
-        if parents is None or has_left:
+        for pulse in (parents, formers):
+            if pulse is not None:
+                pulse.drop()
+        if parents is None or self._has_left:
             return
         # Of a line of forks, the last that beat under a name gives it on.
         if parents.is_started:
             self._ancestor = self.agent_id
-        parents.drop()
         self._description = replace(
             self._description,
             agent_id=f"{self._ancestor}-{os.getpid()}",
@@ -119,10 +136,14 @@ class RegisteredWorker:
         )
         self._pulse = self._new_pulse()
 
-    def _new_pulse(self) -> Pulse | None:
+    def _new_pulse(self, former: Pulse | None = None, is_known: bool = False) -> Pulse | None:
         if self._terms is None:
             return None
-        return Pulse(self._description, self._load, self._terms, self._clock)
+        return Pulse(self._description, self._load, self._terms, self._clock, former, is_known)
+
+    def _moves_to(self, terms: Terms | None) -> bool:
+        """Whether the collector that knows it will not hear of it any more."""
+        return self._terms is not None and (terms is None or terms.leads_elsewhere(self._terms))
 
     def _on_load(self) -> None:
         if self._pulse is not None:
