@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
+from collector import keys
 from collector.settings import Settings
 from collector.store.cloud import CloudStore
 from collector.store.open import store_for
@@ -20,6 +21,7 @@ from collector.store.protocol import Store
 from collector.store.selfhosted import SelfHostedStore
 from conformance.postgres import Server, installations
 from tests.databases import TEMPLATE, Databases, administer, empty
+from tests.digests import CHEAP, DEAR
 from tests.fleet import Fleet, TestClock
 from tests.strict import skip
 
@@ -34,6 +36,8 @@ def _cloud_names() -> list[str]:
 
 
 BACKENDS = ["selfhosted", *_cloud_names()]
+# What doors decide before the store is asked; the suite judges both stores over HTTP besides.
+ABOVE_THE_STORE = ("test_doors", "test_answers", "test_docs")
 # An older PostgreSQL can only differ in what the store says to it; what stands above the store is
 # tried on the first that was found.
 ABOUT_THE_STORE = ("test_store", "test_migrations", "test_sweep", "test_several_processes")
@@ -67,8 +71,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_beside_the_point(item: pytest.Item) -> bool:
     assert isinstance(item, pytest.Function)
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    is_older = parameters.get("backend") in BACKENDS[2:]
-    return is_older and not item.path.stem.startswith(ABOUT_THE_STORE)
+    name, backend = item.path.stem, parameters.get("backend")
+    if name.startswith(ABOVE_THE_STORE):
+        return backend in BACKENDS[1:]
+    return backend in BACKENDS[2:] and not name.startswith(ABOUT_THE_STORE)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cheap_digests() -> Iterator[None]:
+    keys._hasher = CHEAP
+    yield
+    keys._hasher = DEAR
 
 
 @pytest.fixture(params=BACKENDS)

@@ -70,7 +70,7 @@ async def test_an_answer_holds_nothing_of_another_tenant(
 
     answer = await fleet.http.request(
         method,
-        path.format(agent_id=SECRET, key_id=theirs, session_id=session.id) + query,
+        path.format(agent_id=SECRET, key_id=theirs, session_id=session.id, path="app.js") + query,
         headers=await (fleet.sign_in("acme") if is_browsers else fleet.headers("acme")),
         json=SENT.get(path),
     )

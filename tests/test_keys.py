@@ -16,6 +16,7 @@ from collector.metrics import Metrics
 from collector.store.cloud import CloudStore
 from collector.store.protocol import Store
 from collector.values import SECOND, Key, Principal
+from tests.digests import DEAR
 from tests.fleet import TestClock
 
 
@@ -49,7 +50,10 @@ def wrong_twin(plaintext: str) -> str:
     return plaintext[:-1] + ("A" if plaintext[-1] != "A" else "B")
 
 
-def test_a_minted_key_has_the_form_and_only_its_hash_is_kept() -> None:
+def test_a_minted_key_has_the_form_and_only_its_hash_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keys, "_hasher", DEAR)
     key, plaintext = keys.mint("acme", ["read", "ingest"], now=5, name="edge")
 
     assert re.fullmatch(r"vk_[A-Z2-7]{32}", plaintext)
@@ -178,8 +182,10 @@ async def test_a_key_ends_in_time_also_while_the_store_is_away(
 
 
 async def test_a_key_revoked_while_it_is_verified_is_refused(
-    store: Store, counted: Counted
+    store: Store, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Long enough for a revocation to come in between.
+    monkeypatch.setattr(keys, "_hasher", DEAR)
     plaintext = await minted(store)
     under_way = asyncio.create_task(counted.ring.identify(plaintext))
     while not counted.runs:

@@ -19,6 +19,7 @@ MEDIA_TYPES: Final = {
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
+KINDS: Final = tuple(MEDIA_TYPES.values())
 # The worker that all tabs share obeys the policy of its own file: every answer carries it.
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -41,19 +42,19 @@ class File(NamedTuple):
 
 
 async def page(request: Request) -> Response:
-    return _answer(request, _files()["index.html"])
+    return _answer(request, files()["index.html"])
 
 
 async def asset(request: Request) -> Response:
     """`GET /console/{path}`: what the page loads."""
-    file = _files().get(request.path_params["path"])
+    file = files().get(request.path_params["path"])
     if file is None:
         raise NotFound(NO_ROUTE)
     return _answer(request, file)
 
 
 @cache
-def _files() -> dict[str, File]:
+def files() -> dict[str, File]:
     """All of them, by their path: nothing outside can be named."""
     return {
         path.relative_to(DIRECTORY).as_posix(): _read(path)

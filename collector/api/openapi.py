@@ -185,7 +185,8 @@ def _success(answer: Answer) -> dict[str, Any]:
         "headers": {"X-Request-ID": _header("X-Request-ID")},
     }
     if answer.media_type is not None:
-        described["content"] = {answer.media_type: {"schema": _body(answer)}}
+        kinds = answer.media_type if isinstance(answer.media_type, tuple) else (answer.media_type,)
+        described["content"] = {kind: {"schema": _body(answer)} for kind in kinds}
     return described
 
 

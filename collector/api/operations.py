@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 
+from collector.api import console
 from contract.audit import Audit
 from contract.description import Description
 from contract.event import Change, Events, Snapshot, Vitals
@@ -64,7 +65,7 @@ class Answer(NamedTuple):
     status: int
     description: str
     model: type[BaseModel] | None = None
-    media_type: str | None = JSON
+    media_type: str | tuple[str, ...] | None = JSON
 
 
 class Operation(NamedTuple):
@@ -135,7 +136,13 @@ CURSOR = Parameter(
 )
 DRY_RUN = Parameter("dry_run", "Only say who would be removed.", {"type": "boolean"}, example=True)
 SINCE = Parameter("since", "Epoch seconds, as a plain decimal number.", _TIME)
-PATH = Parameter("path", "A file of the console.", {"type": "string"}, "path", example="app.js")
+PATH = Parameter(
+    "path",
+    "A file of the console.",
+    {"type": "string", "enum": sorted(console.files())},
+    "path",
+    example="app.js",
+)
 STEPS = Parameter("steps", "How many steps.", _whole(1, MAX_PRESENCE_STEPS), example=60)
 STEP_SECONDS = Parameter(
     "step_seconds", "How long each step is.", _whole(1, MAX_STEP_SECONDS), example=60
@@ -393,7 +400,7 @@ OPERATIONS: Final[dict[Door, Operation]] = {
         SERVER,
         "What the console loads.",
         None,
-        Answer(200, "A module, a style or an image.", media_type="text/javascript"),
+        Answer(200, "A page, a module, a style or an image.", media_type=console.KINDS),
         (PATH,),
         refusals=("not_found",),
     ),
