@@ -6,6 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,7 +48,7 @@ async def page(request: Request) -> Response:
 
 async def asset(request: Request) -> Response:
     """`GET /console/{path}`: what the page loads."""
-    file = files().get(request.path_params["path"])
+    file = files().get(unquote(request.path_params["path"]))
     if file is None:
         raise NotFound(NO_ROUTE)
     return _answer(request, file)
