@@ -25,7 +25,7 @@ serve: install  ## the collector on its embedded store, on 127.0.0.1:8080
 	@$(BIN)/collector serve
 
 test: install  ## all tests, on a real PostgreSQL and a real SQLite
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 4 --dist worksteal
 
 check: install  ## format, lint, types, then all tests: what CI runs
 	$(BIN)/ruff format --check .
