@@ -36,8 +36,17 @@ def _cloud_names() -> list[str]:
 
 
 BACKENDS = ["selfhosted", *_cloud_names()]
-# What doors decide before the store is asked; the suite judges both stores over HTTP besides.
-ABOVE_THE_STORE = ("test_doors", "test_answers", "test_docs")
+# What is decided above the store. Its rules are judged on both stores over HTTP by the suite, and
+# its calls by the store's own tests.
+ABOVE_THE_STORE = (
+    "test_answers",
+    "test_docs",
+    "test_doors",
+    "test_keys_http",
+    "test_openorca",
+    "test_sessions",
+    "test_timeline_http",
+)
 # An older PostgreSQL can only differ in what the store says to it; what stands above the store is
 # tried on the first that was found.
 ABOUT_THE_STORE = ("test_store", "test_migrations", "test_sweep", "test_several_processes")
