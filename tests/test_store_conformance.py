@@ -152,13 +152,6 @@ class RevokesTwice(Model):
         return await super().revoke_key(key_id, now=now, by=by)
 
 
-class TellsNothingOfRemovedKeys(Model):
-    async def _bury_keys(self, tenant_id: str) -> None:
-        told = list(self.changed_keys)
-        await super()._bury_keys(tenant_id)
-        self.changed_keys = told
-
-
 class FindsSessionsOfEndedKeys(Model):
     async def find_session(self, digest: str, *, now: int) -> tuple[Session, Key] | None:
         found = [s for s in self.signed_in if s.digest == digest and s.expires_at > now]
@@ -223,7 +216,6 @@ class AnnouncesWhatItFound(Model):
         RemovesFromEveryTenant,
         CutsHolesIntoLogs,
         RevokesTwice,
-        TellsNothingOfRemovedKeys,
         FindsSessionsOfEndedKeys,
         KeepsOneSessionTooMany,
         EndsAnotherKeysSession,
