@@ -193,6 +193,43 @@ async def test_choices_stand_in_the_url(fleet: Fleet, browser: Browser) -> None:
     await another.shows_no(".row.worker >> visible=true", has_text="a-0")
 
 
+# The ids of all rows whose elements or texts were touched; ages, which tick by themselves, aside.
+TOUCHED = """() => {
+  window.touched = new Set();
+  new MutationObserver((records) => {
+    for (const { target } of records) {
+      const element = target.nodeType === Node.TEXT_NODE ? target.parentElement : target;
+      const row = element?.closest("fleet-row");
+      if (row && !element.closest(".age")) window.touched.add(row.querySelector(".id")?.textContent);
+    }
+  }).observe(document.querySelector("virtual-list"), { subtree: true, childList: true, attributes: true });
+}"""
+
+
+async def test_a_change_touches_the_row_of_its_worker_alone(fleet: Fleet, browser: Browser) -> None:
+    for nth in range(5):
+        await fleet.beat(f"w-{nth}")
+    console = await Console.of(browser, f"{fleet.url}/?group=none", await fleet.key())
+    await console.worker("w-4", "idle")
+    await console.page.evaluate(TOUCHED)
+    await fleet.beat("w-3", status="busy", active_sessions=2)
+    await console.worker("w-3", "busy")
+    assert await console.page.evaluate("[...window.touched]") == ["w-3"]
+
+
+async def test_a_long_list_is_in_order_wherever_one_scrolls(fleet: Fleet, browser: Browser) -> None:
+    from playwright.async_api import expect
+
+    await asyncio.gather(*(fleet.beat(f"w-{nth:03}") for nth in range(200)))
+    console = await Console.of(browser, f"{fleet.url}/?group=none", await fleet.key())
+    for top, seen in ((3000, "w-070"), (9000, "w-199"), (4000, "w-100"), (0, "w-000")):
+        await console.page.evaluate(f"scrollTo(0, {top})")
+        await expect(console.page.locator(".id", has_text=seen)).to_be_in_viewport()
+        ids = await console.page.locator("fleet-row:visible .id").all_text_contents()
+        assert ids == sorted(ids), ids
+        assert len(ids) < 60, "only those in sight exist"
+
+
 async def test_two_versions_of_one_agent_are_easy_to_see(fleet: Fleet, browser: Browser) -> None:
     for nth in range(4):
         await fleet.beat(f"r-{nth}", agent_name="reception", version=f"1.{nth % 2}")

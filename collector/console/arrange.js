@@ -17,6 +17,17 @@ const COLLATOR = new Intl.Collator(undefined, { numeric: true });
 
 export const byName = COLLATOR.compare;
 
+// Where a name belongs among names that are in order.
+export function placeOf(name, names) {
+  let [low, high] = [0, names.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (byName(names[middle], name) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 export function stateOf(worker) {
   if (worker.conflict) return "conflict";
   return worker.status === "offline" ? worker.reason : worker.status;

@@ -1,6 +1,6 @@
 // The fleet in this page: what the feed told, and whom to tell when it changes.
 
-import { byName } from "./arrange.js";
+import { byName, placeOf } from "./arrange.js";
 import { Follower } from "./follower.js";
 import { heardTime } from "./time.js";
 
@@ -9,8 +9,8 @@ const HUB = globalThis.trustedTypes?.createPolicy("hub", { createScriptURL: () =
 
 class Fleet extends EventTarget {
   workers = new Map();
-  // Their ids by name; sorted anew only when somebody comes or goes, since that is what costs.
-  order = null;
+  // Their ids by name: whoever comes is put in their place, since sorting all is what costs.
+  order = [];
   connection = { state: "connecting", since: Date.now() };
   // Whether the first snapshot is there: until then an empty fleet means nothing.
   isKnown = false;
@@ -37,14 +37,13 @@ class Fleet extends EventTarget {
   }
 
   inOrder() {
-    this.order ??= [...this.workers.keys()].sort(byName);
     return this.order.map((id) => this.workers.get(id));
   }
 
   forget() {
     this.leave();
     this.workers = new Map();
-    this.order = null;
+    this.order = [];
     this.isKnown = false;
     this.connection = { state: "connecting", since: Date.now() };
   }
@@ -63,7 +62,7 @@ class Fleet extends EventTarget {
 
   begin({ workers, connection, at }) {
     this.workers = new Map(workers.map((worker) => [worker.agent_id, worker]));
-    this.order = null;
+    this.order = [...this.workers.keys()].sort(byName);
     this.isKnown ||= at !== null;
     this.hear(connection);
     this.dispatchEvent(new Event("change"));
@@ -71,10 +70,10 @@ class Fleet extends EventTarget {
 
   change({ changed, removed, events }) {
     for (const worker of changed) {
-      if (!this.workers.has(worker.agent_id)) this.order = null;
+      if (!this.workers.has(worker.agent_id)) this.order.splice(placeOf(worker.agent_id, this.order), 0, worker.agent_id);
       this.workers.set(worker.agent_id, worker);
     }
-    for (const id of removed) if (this.workers.delete(id)) this.order = null;
+    for (const id of removed) if (this.workers.delete(id)) this.order.splice(this.order.indexOf(id), 1);
     this.dispatchEvent(new Event("change"));
     if (events.length) this.dispatchEvent(new CustomEvent("told", { detail: events }));
   }

@@ -2,6 +2,8 @@
 // or in the page itself where a browser has no shared workers.
 
 const FLUSH_MS = 200;
+// A page that takes in this many at a time still answers its reader in between.
+const SLICE = 250;
 // A comment comes every 15 s: after three of them a connection that says nothing is gone.
 const SILENCE_MS = 45_000;
 const RETRY_MS = [500, 1_000, 2_000, 4_000, 8_000];
@@ -147,7 +149,9 @@ export class Follower {
     if (!this.changed.size && !this.removed.size && !this.events.length) return;
     const { changed, removed, events } = this;
     this.clearBatch();
-    this.tell({ type: "changes", changed: [...changed.values()], removed: [...removed], events, at: this.at });
+    const workers = [...changed.values()];
+    this.tell({ type: "changes", changed: workers.splice(0, SLICE), removed: [...removed], events, at: this.at });
+    while (workers.length) this.tell({ type: "changes", changed: workers.splice(0, SLICE), removed: [], events: [], at: this.at });
   }
 
   clearBatch() {

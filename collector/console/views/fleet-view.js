@@ -152,7 +152,7 @@ class FleetView extends HTMLElement {
 
   table() {
     this.list = h("virtual-list", { role: "rowgroup" });
-    this.list.prepare({ make: () => new Row(this), show: (row, shown) => row.show(shown) });
+    this.list.prepare({ make: () => new Row(this), show: (row, shown) => row.show(shown), key: keyOf });
     this.none = h("p", { class: "waiting" }, "Nobody matches. ", h("button", { class: "quiet", type: "button", onclick: () => this.clear() }, "Show all"));
     const titles = ["Worker", "Status", "Sessions", "Version", "Region", "Host", "CPU", "Memory", "Last beat"];
     const head = h("div", { class: "row head", role: "row" }, titles.map((title) => h("span", { role: "columnheader" }, title)));
@@ -171,6 +171,8 @@ class FleetView extends HTMLElement {
 
 const defaults = { status: "", version: "", region: "", project: "", group: "agent_name", sort: "agent_id" };
 
+const keyOf = (row) => (row.kind === "group" ? `group ${row.name}` : `worker ${row.worker.agent_id}`);
+
 // One element that can be a group's row or a worker's; scrolling gives it another one to show.
 class Row extends HTMLElement {
   constructor(view) {
@@ -183,13 +185,10 @@ class Row extends HTMLElement {
 
   show(row) {
     this.row = row;
-    const wanted = row.kind === "group" ? this.group : this.worker;
-    if (this.part !== wanted) {
-      this.part = wanted;
-      this.replaceChildren(wanted.root);
-    }
+    const wanted = row.kind === "group" ? this.group.root : this.worker.root;
+    if (this.firstElementChild !== wanted) this.replaceChildren(wanted);
     if (row.kind === "group") this.showGroup(row);
-    else this.showWorker(row.worker);
+    else if (this.shown !== row.worker) this.showWorker(row.worker);
   }
 
   tick() {
@@ -247,7 +246,9 @@ class Row extends HTMLElement {
     return part;
   }
 
+  // A worker that has changed is another object: the same one is shown already.
   showWorker(worker) {
+    this.shown = worker;
     const part = this.worker;
     const link = address.href({ view: "worker", id: worker.agent_id });
     if (part.id.getAttribute("href") !== link) part.id.setAttribute("href", link);
