@@ -38,7 +38,10 @@ class Prepared(Intake):
         for store in stores:
             self._idle.put_nowait(store)
 
-    async def submit(self, beat: Beat) -> None:
+    def enter(self, beat: Beat) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self._commit_alone(beat))
+
+    async def _commit_alone(self, beat: Beat) -> None:
         store = await self._idle.get()
         try:
             await store.commit([beat], now=self._clock.now(), gone=NO_GAP)
@@ -53,7 +56,10 @@ class Core(Intake):
         super().__init__(*args, **kwargs)
         self._engine = create_async_engine(url, pool_size=CONNECTIONS)
 
-    async def submit(self, beat: Beat) -> None:
+    def enter(self, beat: Beat) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self._commit_alone(beat))
+
+    async def _commit_alone(self, beat: Beat) -> None:
         columns = tuple([value] for value in beat)
         async with self._engine.begin() as conn:
             await conn.exec_driver_sql(COMMIT, (*columns, NO_GAP, self._clock.now()))

@@ -135,7 +135,7 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
 
 
 @asynccontextmanager
-async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+async def _lifespan(app: Starlette) -> AsyncIterator[dict[str, Parts]]:
     parts: Parts = app.state.parts
     await anchor_to(parts.store.time, parts.clock)
     await parts.keyring.open()
@@ -153,7 +153,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
         every(logs.FLOOD_SECONDS, _sum_up_floods, "floods were not summed up"),
         stay_anchored(parts.store.time, parts.clock),
     ):
-        yield
+        yield {"parts": parts}
         parts.feed.stop()
     await parts.intake.close()
     await parts.keyring.close()

@@ -50,6 +50,7 @@ class Intake:
         self._waiting = 0
         self._arrived = asyncio.Event()
         self._closing = False
+        self._loop: asyncio.AbstractEventLoop
         self._writer: asyncio.Task[None] | None = None
         # When a commit failed, until one succeeds.
         self.failed_at: int | None = None
@@ -58,6 +59,7 @@ class Intake:
         )
 
     def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._writer = asyncio.create_task(self._write(), name="intake-writer")
 
     async def close(self) -> None:
@@ -69,14 +71,15 @@ class Intake:
 
     async def submit(self, beat: Beat) -> None:
         """Return once the beat is committed; raise what kept it from that."""
+        await self.enter(beat)
+
+    def enter(self, beat: Beat) -> asyncio.Future[None]:
+        """Let the beat in, or raise; the future is done once it is committed, or has failed."""
         self._admit(beat.tenant_id)
-        committed = asyncio.get_running_loop().create_future()
+        committed = self._loop.create_future()
         _join(self._batch, beat, committed)
         self._arrived.set()
-        try:
-            await committed
-        finally:
-            self._release(beat.tenant_id)
+        return committed
 
     def _admit(self, tenant_id: str) -> None:
         if self._closing:
@@ -108,7 +111,7 @@ class Intake:
             await self._commit(batch)
         except Exception as error:
             _log.exception("a batch of %d failed", len(batch))
-            _answer(
+            self._answer(
                 batch, error if isinstance(error, StoreError) else Internal("The commit failed.")
             )
 
@@ -125,10 +128,10 @@ class Intake:
         except StoreUnavailable as error:
             _log.warning("commit failed: %s", error)
             self.failed_at = self._clock.now()
-            _answer(batch, error)
+            self._answer(batch, error)
         else:
             self.failed_at = None
-            _answer(batch, None)
+            self._answer(batch, None)
 
     async def _store_newest(self, batch: Batch) -> None:
         # In key order: every writer of this store takes its row locks in the same order.
@@ -144,10 +147,22 @@ class Intake:
         finally:
             self._metrics.commit_seconds.observe(time.perf_counter() - started)
 
+    def _answer(self, batch: Batch, error: Exception | None) -> None:
+        for waiting in batch.values():
+            for beat, committed in waiting:
+                # A waiter that went away held its place all the same: its beat was in the batch.
+                self._release(beat.tenant_id)
+                if committed.done():
+                    continue
+                if error is None:
+                    committed.set_result(None)
+                else:
+                    committed.set_exception(error)
+
     async def _drop_newest(self, batch: Batch, error: Unstorable) -> None:
         """The one at fault hears it; an older beat of the same worker gets its own chance."""
         ((key, waiting),) = batch.items()
-        _answer({key: [waiting.pop()]}, error)
+        self._answer({key: [waiting.pop()]}, error)
         if waiting:
             await self._commit({key: waiting})
 
@@ -165,14 +180,3 @@ def _halves(batch: Batch) -> tuple[Batch, Batch]:
     items = sorted(batch.items())
     middle = len(items) // 2
     return dict(items[:middle]), dict(items[middle:])
-
-
-def _answer(batch: Batch, error: Exception | None) -> None:
-    for waiting in batch.values():
-        for _, committed in waiting:
-            if committed.done():
-                continue
-            if error is None:
-                committed.set_result(None)
-            else:
-                committed.set_exception(error)

@@ -167,9 +167,19 @@ class Keyring:
             task.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def known(self, presented: str) -> Principal | None:
+        """Whose key this is, if that is known already and its time is not up."""
+        principal = self._known.get(_digest(presented))
+        return None if principal is None or principal.has_ended(self._clock.now()) else principal
+
+    def hit(self, principal: Principal) -> None:
+        """A known key was used."""
+        self._metrics.key_hit.inc()
+        self.used(principal.key_id)
+
     async def identify(self, presented: str) -> Principal:
         """Whose key this is; Unauthenticated if nobody's."""
-        digest = hashlib.sha256(presented.encode("utf-8", "replace")).digest()
+        digest = _digest(presented)
         principal = self._known.get(digest)
         if principal is not None:
             self._metrics.key_hit.inc()
@@ -280,6 +290,10 @@ class Keyring:
         else:
             self._wrong[digest] = self._clock.now() + WRONG_FOR
             _trim(self._wrong, WRONG_KEYS)
+
+
+def _digest(presented: str) -> bytes:
+    return hashlib.sha256(presented.encode("utf-8", "replace")).digest()
 
 
 def _trim(cache: OrderedDict[bytes, Principal] | OrderedDict[bytes, int], most: int) -> None:

@@ -21,6 +21,7 @@ import uvloop
 from collector import keys
 from collector.api.parts import Parts
 from collector.app import create_app, stop_streams
+from collector.cli.serve import config
 from collector.errors import StoreUnavailable
 from collector.settings import Settings
 from collector.store.open import store_for
@@ -131,9 +132,7 @@ async def main(now: int, port: int) -> None:
     await store.open(serving=True)
     await store.migrate()
     app = create_app(settings, store=store, clock=clock)
-    server = uvicorn.Server(
-        uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, timeout_keep_alive=75)
-    )
+    server = uvicorn.Server(config(app))
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from collector import keys
 from collector.app import create_app
+from collector.cli.serve import config
 from collector.settings import Settings
 from collector.store.protocol import Store
 from collector.values import SECOND
@@ -130,8 +131,7 @@ async def serving(app: Starlette) -> AsyncIterator[str]:
     # Named TCP, because asyncio sets TCP_NODELAY only on what says so.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, lifespan="on", log_config=None, access_log=False)
-    server = _Server(config)
+    server = _Server(config(app))
     task = asyncio.create_task(server.serve([listener]))
     while not server.started:
         assert not task.done(), "the server did not start"

@@ -200,9 +200,13 @@ TOUCHED = """() => {
     for (const { target } of records) {
       const element = target.nodeType === Node.TEXT_NODE ? target.parentElement : target;
       const row = element?.closest("fleet-row");
-      if (row && !element.closest(".age")) window.touched.add(row.querySelector(".id")?.textContent);
+      const id = row?.querySelector(".id")?.textContent;
+      if (row && !element.closest(".age")) window.touched.add(id);
     }
-  }).observe(document.querySelector("virtual-list"), { subtree: true, childList: true, attributes: true });
+  }).observe(
+    document.querySelector("virtual-list"),
+    { subtree: true, childList: true, attributes: true },
+  );
 }"""
 
 

@@ -21,6 +21,12 @@ async def require(parts: Parts, headers: Headers, scope: Scope) -> Principal:
     return _holding(scope, await parts.keyring.identify(_bearer(headers)))
 
 
+def known(parts: Parts, headers: Headers, scope: Scope) -> Principal | None:
+    """The same, if nobody has to be asked and nothing is to be refused."""
+    principal = parts.keyring.known(_bearer(headers))
+    return principal if principal is not None and scope in principal.scopes else None
+
+
 async def admit(parts: Parts, request: Request, scope: Scope) -> Principal:
     """The caller, who holds `scope`, by a key or, where none is sent, by a session's cookie."""
     token = request.cookies.get(SESSION_COOKIE)

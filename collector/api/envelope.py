@@ -11,12 +11,15 @@ from urllib.parse import quote, unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from collector.api.auth import Headers
 from collector.api.problems import problem
 from collector.errors import Internal
 from collector.logs import REQUESTS, caller, request_id
 from contract.vocabulary import KEY_PREFIX
 
 _log = logging.getLogger(REQUESTS)
+_PROCESS: Final = secrets.token_hex(4).encode()
+_count = itertools.count(1)
 _ACCEPTABLE: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -25,14 +28,12 @@ class Envelope:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._process = secrets.token_hex(4)
-        self._count = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        identity = self._identity(scope)
+        identity = identity_of(scope["headers"])
         request_id.set(identity.decode("ascii"))
         caller.set(None)
         # Routes match the path as it was sent: in the decoded one, a worker's "/" is no longer
@@ -56,18 +57,22 @@ class Envelope:
             await problem(Internal("The collector failed; the request id finds the reason."))(
                 scope, receive, send_with_id
             )
-        _log.log(
-            _level(status),
-            *("%s %s %d", scope["method"], _loggable(scope["path"]), status),
-            extra={"status": status},
-        )
+        log_request(scope["method"], scope["path"], status)
 
-    def _identity(self, scope: Scope) -> bytes:
-        """The caller's own X-Request-ID if it is one, else a fresh one."""
-        for name, value in scope["headers"]:
-            if name == b"x-request-id" and _is_an_id(value):
-                return bytes(value)
-        return f"{self._process}-{next(self._count):x}".encode()
+
+def identity_of(headers: Headers) -> bytes:
+    """The caller's own X-Request-ID if it is one, else a fresh one."""
+    for name, value in headers:
+        if name == b"x-request-id" and _is_an_id(value):
+            return value
+    return b"%s-%x" % (_PROCESS, next(_count))
+
+
+def log_request(method: str, path: str, status: int) -> None:
+    """The line of a request that was answered."""
+    level = _level(status)
+    if _log.isEnabledFor(level):
+        _log.log(level, "%s %s %d", method, _loggable(path), status, extra={"status": status})
 
 
 def _is_an_id(value: bytes) -> bool:

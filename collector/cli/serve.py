@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import click
 import uvicorn
@@ -23,6 +24,7 @@ from collector.app import create_app, stop_streams
 from collector.cli import opening
 from collector.cli.invocation import command
 from collector.cli.supervisor import Supervisor
+from collector.cli.wire import Protocol
 from collector.clock import SystemClock
 from collector.errors import CollectorError, StoreTaken
 from collector.settings import Settings
@@ -141,17 +143,7 @@ class Server(uvicorn.Server):
     ) -> None:
         self._app = create_app(settings, store=store)
         self._greet = greet
-        super().__init__(
-            uvicorn.Config(
-                self._app,
-                lifespan="on",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=settings.shutdown_seconds,
-            )
-        )
+        super().__init__(config(self._app, shutdown_seconds=settings.shutdown_seconds))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -173,6 +165,20 @@ class Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+
+def config(app: Callable[..., Any], *, shutdown_seconds: int | None = None) -> uvicorn.Config:
+    """How uvicorn serves the app, wherever it does."""
+    return uvicorn.Config(
+        app,
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        http=Protocol,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=shutdown_seconds,
+    )
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -1,0 +1,153 @@
+"""HTTP as uvicorn speaks it, but for heartbeats: those are let in as soon as they are read.
+
+A request object, a task and a chain of layers cost several times what a beat does. Only a beat that
+nothing stands in the way of goes this way. Every other one, and every other request, is uvicorn's:
+so what is refused, and how, is said in one place.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from collector.api.envelope import identity_of, log_request
+from collector.api.problems import problem
+from collector.api.workers import accepted, enter_at_once
+from collector.errors import CollectorError, Internal
+from collector.logs import request_id
+from contract.vocabulary import MAX_BODY_BYTES
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from collector.api.parts import Parts
+
+_PATH: Final = "/v1/agents/heartbeat"
+_URL: Final = _PATH.encode()
+_JSON: Final = [(b"content-type", b"application/json")]
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # What the app's lifespan gave; an app that is not the collector gives none.
+        self._parts: Parts | None = self.app_state.get("parts")
+        # What has arrived of a beat.
+        self._body: bytes | None = None
+
+    def on_headers_complete(self) -> None:
+        if self._is_plain_beat():
+            self._body = b""
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._body is None:
+            super().on_body(body)
+            return
+        self._body += body
+        if len(self._body) > MAX_BODY_BYTES:
+            self._leave_to_uvicorn()
+
+    def on_message_complete(self) -> None:
+        if self._body is not None and not self._enter(self._body):
+            self._leave_to_uvicorn()
+        if self._body is None:
+            super().on_message_complete()
+        self._body = None
+
+    def _is_plain_beat(self) -> bool:
+        parser = self.parser
+        return (
+            self.url == _URL
+            and self._parts is not None
+            and parser.get_method() == b"POST"
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+            and not self.expect_100_continue
+            # Answers leave in the order of their requests, and only to those who read them.
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+        )
+
+    def _enter(self, body: bytes) -> bool:
+        assert self._parts is not None
+        entered = enter_at_once(self._parts, self.headers, body)
+        if entered is None:
+            return False
+        waiting: Any = Waiting(identity_of(self.headers), entered.stamp)
+        self.cycle = waiting
+        entered.committed.add_done_callback(partial(self._answer, waiting))
+        return True
+
+    def _leave_to_uvicorn(self) -> None:
+        """Tell it what it was not told yet."""
+        body, self._body = self._body, None
+        super().on_headers_complete()
+        if body:
+            super().on_body(body)
+
+    def _answer(self, waiting: Waiting, committed: Future[None]) -> None:
+        assert self._parts is not None
+        error = committed.exception()
+        if error is None:
+            self._parts.metrics.accepted.inc()
+            self._write(waiting, 202, _JSON, accepted(waiting.stamp))
+        else:
+            self._refuse(waiting, error)
+        waiting.response_complete = True
+        self.on_response_complete()
+
+    def _refuse(self, waiting: Waiting, error: BaseException) -> None:
+        """What kept it from its commit, in the words of the one translator."""
+        assert self._parts is not None
+        told = error if isinstance(error, CollectorError) else Internal("The commit failed.")
+        self._parts.metrics.beats.labels(told.code).inc()
+        answer = problem(told)
+        headers = [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
+        self._write(waiting, answer.status_code, headers, bytes(answer.body))
+        request_id.set(waiting.identity.decode())
+        log_request("POST", _PATH, answer.status_code)
+
+    def _write(
+        self, waiting: Waiting, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Head and body at once: written apart, each would be a system call and wake the reader."""
+        if waiting.disconnected or self.transport.is_closing():
+            return
+        named = (*self.server_state.default_headers, *headers)
+        lines = [STATUS_LINE[status], *[b"%s: %s\r\n" % pair for pair in named]]
+        if not waiting.keep_alive:
+            lines.append(b"connection: close\r\n")
+        ending = b"content-length: %d\r\nx-request-id: %s\r\n\r\n%s"
+        lines.append(ending % (len(body), waiting.identity, body))
+        self.transport.write(b"".join(lines))
+        if not waiting.keep_alive:
+            self.transport.close()
+
+
+class Waiting:
+    """Stands where uvicorn has a request under way: a beat that waits for its commit."""
+
+    __slots__ = ("disconnected", "identity", "keep_alive", "response_complete", "stamp")
+
+    def __init__(self, identity: bytes, stamp: int) -> None:
+        self.identity = identity
+        self.stamp = stamp
+        self.response_complete = False
+        self.disconnected = False
+        # uvicorn takes it away when it is asked to stop.
+        self.keep_alive = True
+
+    @property
+    def message_event(self) -> Waiting:
+        """Whom uvicorn tells that there is something to receive: nobody waits for that."""
+        return self
+
+    def set(self) -> None:
+        """Nothing to do."""

@@ -1,0 +1,208 @@
+"""Heartbeats that are let in before the app sees them: to a client they are like all others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from collector.errors import StoreUnavailable
+from collector.values import Beat
+from tests.factories import body
+from tests.fleet import Fleet
+
+pytestmark = pytest.mark.anyio
+
+Answer = tuple[int, dict[str, str], Any]
+
+
+@pytest.fixture
+def backend() -> str:
+    """A connection knows no store: one is enough."""
+    return "selfhosted"
+
+
+class Line:
+    """A connection, byte by byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, *parts: bytes) -> None:
+        self.writer.write(b"".join(parts))
+
+    async def answer(self) -> Answer:
+        async with asyncio.timeout(20):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            first, *lines = head.decode().strip().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (x.partition(": ") for x in lines)}
+            content = await self.reader.readexactly(int(headers["content-length"]))
+        return int(first.split()[1]), headers, json.loads(content)
+
+    async def is_ended(self) -> bool:
+        async with asyncio.timeout(20):
+            return await self.reader.read() == b""
+
+
+@asynccontextmanager
+async def line(fleet: Fleet) -> AsyncIterator[Line]:
+    address = urlsplit(fleet.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        yield Line(reader, writer)
+    finally:
+        writer.close()
+
+
+async def request(fleet: Fleet, agent_id: str, *extra: str, version: str = "1.1") -> bytes:
+    """A beat, as it stands on the wire."""
+    content = json.dumps(body(agent_id=agent_id)).encode()
+    lines = [
+        f"POST /v1/agents/heartbeat HTTP/{version}",
+        "Host: collector",
+        f"Authorization: {(await fleet.headers('acme'))['Authorization']}",
+        f"Content-Length: {len(content)}",
+        *extra,
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+class Held:
+    """A store whose commits wait until they are let go, or fail."""
+
+    def __init__(self, fleet: Fleet, failing: Exception | None = None) -> None:
+        self._fleet, self._failing = fleet, failing
+        self.begun, self.let_go = asyncio.Event(), asyncio.Event()
+        intake: Any = fleet.app.state.parts.intake
+        intake._store = self
+
+    async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
+        self.begun.set()
+        await self.let_go.wait()
+        if self._failing is not None:
+            raise self._failing
+        return await self._fleet.store.commit(beats, now=now, gone=gone)
+
+
+@pytest.fixture
+async def known(fleet: Fleet) -> Fleet:
+    """A fleet whose key was in use before: from now on its beats are let in at once."""
+    await fleet.beat("first")
+    return fleet
+
+
+async def ids(fleet: Fleet) -> set[str]:
+    return {worker["agent_id"] for worker in await fleet.roster()} - {"first"}
+
+
+async def test_a_beat_looks_the_same_whichever_way_it_came(known: Fleet) -> None:
+    async with line(known) as plain, line(known) as other:
+        plain.send(await request(known, "plain"))
+        # Whoever waits for a go-ahead is left to the app.
+        other.send(await request(known, "other", "Expect: 100-continue"))
+        status, headers, content = await plain.answer()
+        assert (await other.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        other_status, other_headers, other_content = await other.answer()
+
+    assert (status, set(headers), content.keys()) == (
+        other_status,
+        set(other_headers),
+        other_content.keys(),
+    )
+    assert status == 202
+    assert headers["content-type"] == other_headers["content-type"]
+    assert headers["x-request-id"] != other_headers["x-request-id"]
+
+
+async def test_a_beat_may_come_byte_by_byte(known: Fleet) -> None:
+    async with line(known) as slow:
+        for byte in await request(known, "slow"):
+            slow.send(bytes([byte]))
+            await slow.writer.drain()
+            await asyncio.sleep(0)
+        assert (await slow.answer())[0] == 202
+    assert await ids(known) == {"slow"}
+
+
+async def test_a_beat_may_come_in_chunks(known: Fleet) -> None:
+    content = json.dumps(body(agent_id="chunked")).encode()
+    whole = await request(known, "chunked", "Transfer-Encoding: chunked")
+    head = whole.partition(b"\r\n\r\n")[0]
+    head = b"\r\n".join(x for x in head.split(b"\r\n") if not x.startswith(b"Content-Length"))
+    chunks = [content[:7], content[7:]]
+    async with line(known) as chunked:
+        chunked.send(head, b"\r\n\r\n", *(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks))
+        chunked.send(b"0\r\n\r\n")
+        assert (await chunked.answer())[0] == 202
+    assert await ids(known) == {"chunked"}
+
+
+async def test_answers_come_in_the_order_of_requests(known: Fleet) -> None:
+    key = (await known.headers("acme"))["Authorization"]
+    read = f"GET /v1/agents/a HTTP/1.1\r\nHost: c\r\nAuthorization: {key}\r\n\r\n".encode()
+    async with line(known) as piped:
+        beats = [await request(known, name, f"X-Request-ID: {name}") for name in "abc"]
+        piped.send(beats[0], read, beats[1], beats[2])
+        answers = [await piped.answer() for _ in range(4)]
+    assert [status for status, _, _ in answers] == [202, 200, 202, 202]
+    told = [headers["x-request-id"] for _, headers, _ in answers]
+    assert (told[0], told[2:]) == ("a", ["b", "c"])
+
+
+async def test_a_thousand_beats_of_one_that_reads_nothing_are_answered_all(known: Fleet) -> None:
+    async with line(known) as deaf:
+        for nth in range(1000):
+            deaf.send(await request(known, f"w-{nth % 10}", f"X-Request-ID: {nth}"))
+        told = [(await deaf.answer())[1]["x-request-id"] for _ in range(1000)]
+    assert told == [str(nth) for nth in range(1000)]
+
+
+@pytest.mark.parametrize("extra", [("Connection: close",), ()], ids=["1.1 and close", "1.0"])
+async def test_a_connection_that_is_to_end_ends(known: Fleet, extra: tuple[str, ...]) -> None:
+    async with line(known) as last:
+        last.send(await request(known, "last", *extra, version="1.1" if extra else "1.0"))
+        status, headers, _ = await last.answer()
+        assert (status, headers["connection"]) == (202, "close")
+        assert await last.is_ended()
+
+
+async def test_what_is_wrong_with_a_beat_is_said_and_the_connection_goes_on(known: Fleet) -> None:
+    async with line(known) as mixed:
+        good = await request(known, "good")
+        head = good.partition(b"\r\n\r\n")[0].rpartition(b"\r\n")[0]
+        for content in (b"{", b"[]", b"{}", b" " * 20_000):
+            mixed.send(head, b"\r\nContent-Length: %d\r\n\r\n" % len(content), content)
+            mixed.send(good)
+        answers = [await mixed.answer() for _ in range(8)]
+    assert [status for status, _, _ in answers] == [400, 202, 422, 202, 422, 202, 413, 202]
+
+
+async def test_a_commit_that_fails_is_told_and_counted(known: Fleet) -> None:
+    Held(known, StoreUnavailable("gone")).let_go.set()
+    async with line(known) as unlucky:
+        unlucky.send(await request(known, "unlucky", "X-Request-ID: mine"))
+        status, headers, problem = await unlucky.answer()
+    assert (status, problem["code"], headers["x-request-id"]) == (503, "store_unavailable", "mine")
+    assert headers["content-type"] == "application/problem+json"
+    assert (
+        'collector_beats_total{outcome="store_unavailable"} 1.0'
+        in (await known.http.get("/metrics")).text
+    )
+
+
+async def test_one_that_hangs_up_costs_its_neighbour_nothing(known: Fleet) -> None:
+    held = Held(known)
+    async with line(known) as staying:
+        async with line(known) as leaving:
+            leaving.send(await request(known, "leaving"))
+            await leaving.writer.drain()
+            await held.begun.wait()
+        staying.send(await request(known, "staying"))
+        held.let_go.set()
+        assert (await staying.answer())[0] == 202
+    assert await ids(known) == {"leaving", "staying"}
