@@ -38,6 +38,7 @@ class KeysView extends HTMLElement {
   async load() {
     try {
       const [{ keys }, audit] = await Promise.all([api.keys(), api.audit({ limit: 50 })]);
+      this.names = new Map(keys.map(({ id, name }) => [id, name]));
       this.showKeys(keys);
       this.audit.replaceChildren();
       this.showActs(audit);
@@ -98,7 +99,7 @@ class KeysView extends HTMLElement {
               age(act.at, ago),
               h("span", { class: "act" }, ACTS[act.action] ?? act.action),
               h("span", { class: "id" }, act.action.startsWith("key.") ? keyName(act.subject) : act.subject),
-              h("span", { class: "name" }, act.detail.name),
+              h("span", { class: "name" }, act.detail.name ?? this.names.get(act.subject)),
               h("span", { class: "rest" }, "by ", act.actor === OPERATOR ? "the operator" : h("span", { class: "id" }, keyName(act.actor))),
             ),
           ),
