@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from collector.values import SECOND
 from tests.browser import Screen, chromium
 from tests.fleet import Fleet, client_of
 from tests.processes import Serving, create_key
@@ -28,6 +29,14 @@ PICTURES = ROOT / "docs" / "console"
 AXE = "axe-core@4.11.0"
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
+# Each view, and what of it comes last.
+VIEWS = {
+    "/": ".row.group",
+    "/?view=worker&id=reception-1": ".history .events",
+    "/?view=events": ".events li",
+    "/?view=keys": "keys-view table",
+    "/?view=sessions": "sessions-view .card",
+}
 
 
 @pytest.fixture
@@ -105,14 +114,17 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
         await beat(first.url, "before")
         await console.worker("before", "idle")
         first.kill()
+        await console.shows(".live", "Reconnecting…")
+        await console.shows_no(".banner:visible")
+        await console.shows(".banner:visible", "Lost contact with the collector", "as of")
         await console.shows(".live", "Disconnected")
-        await console.shows(".banner", "can't be reached")
 
     with Serving(store_url, tmp_path, port=port) as second:
         await beat(second.url, "after")
         await console.shows(".live", "Live")
         await console.worker("after", "idle")
         await console.worker("before", "idle")
+        await console.shows_no(".banner:visible")
 
     assert console.failures == []
 
@@ -200,13 +212,12 @@ TOUCHED = """() => {
     for (const { target } of records) {
       const element = target.nodeType === Node.TEXT_NODE ? target.parentElement : target;
       const row = element?.closest("fleet-row");
-      const id = row?.querySelector(".id")?.textContent;
-      if (row && !element.closest(".age")) window.touched.add(id);
+      if (!row || element.closest(".age")) continue;
+      window.touched.add(row.querySelector(".id")?.textContent);
     }
-  }).observe(
-    document.querySelector("virtual-list"),
-    { subtree: true, childList: true, attributes: true },
-  );
+  }).observe(document.querySelector("virtual-list"), {
+    subtree: true, childList: true, attributes: true,
+  });
 }"""
 
 
@@ -242,6 +253,66 @@ async def test_two_versions_of_one_agent_are_easy_to_see(fleet: Fleet, browser: 
     await console.shows(".versions.several", "1.1 ×2", "1.0 ×2")
 
 
+async def test_a_conflict_and_who_is_lost_stand_out_only_while_there_are_any(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w-1")
+    console = await Console.of(browser, fleet.url, await fleet.key())
+    await console.worker("w-1", "idle")
+    await console.shows_no(".tile:visible", has_text="Conflict")
+    await console.shows_no(".tile.alarm, .row.group .state:visible")
+
+    for started in (10, 20, 10):
+        await fleet.beat("shared-1", started_at=started)
+    await console.shows(".tile.conflict.alarm:visible", "1")
+    await console.shows(".row.group .state.conflict:visible", "1 conflict")
+
+    await fall_silent(fleet)
+    await console.shows(".tile.lost.alarm", "2")
+    await console.shows(".row.group .state.lost:visible", "2 lost")
+    await console.shows_no(".row.gone")
+
+
+async def test_the_last_bar_is_how_many_are_online_now(fleet: Fleet, browser: Browser) -> None:
+    for nth in range(3):
+        await fleet.beat(f"w-{nth}")
+    console = await Console.of(browser, fleet.url, await fleet.key())
+    last = ".bars rect:last-child title"
+    await console.shows(last, "now: 3 workers online")
+
+    await fleet.beat("w-0", status="offline")
+    await console.shows(last, "now: 2 workers online")
+    await console.shows(".tile .number", "2")
+
+
+async def test_on_a_phone_every_filter_and_every_view_can_be_reached(
+    fleet: Fleet, browser: Browser
+) -> None:
+    from playwright.async_api import expect
+
+    await fleet.beat("w-1", active_sessions=1, status="busy")
+    console = await Console.of(browser, fleet.url, await fleet.key(), viewport=PHONE)
+    await console.worker("w-1", "1 session")
+
+    await console.page.get_by_label("Sort").focus()
+    await expect(console.page.get_by_label("Sort")).to_be_in_viewport(ratio=1)
+    await console.page.get_by_role("link", name="Sign-ins").click()
+    await console.shows("h1", "Your sign-ins")
+
+
+async def test_on_a_phone_nothing_sticks_out(fleet: Fleet, browser: Browser) -> None:
+    console = await Console.of(browser, fleet.url, await fleet.key(), viewport=PHONE)
+    await console.shows("main", "Nobody is here yet")
+    assert await console.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+    await fleet.beat("reception-1")
+    for path, place in VIEWS.items():
+        await console.open(fleet.url + path)
+        await console.page.locator(place).first.wait_for()
+        width = await console.page.evaluate("document.documentElement.scrollWidth")
+        assert width == PHONE["width"], path
+
+
 async def test_a_worker_has_a_page_with_its_history_and_an_admin_removes_it(
     fleet: Fleet, browser: Browser
 ) -> None:
@@ -250,13 +321,60 @@ async def test_a_worker_has_a_page_with_its_history_and_an_admin_removes_it(
     console = await Console.of(browser, fleet.url, await fleet.key())
 
     await console.page.get_by_role("link", name="w-1").click()
-    await console.shows(".now", "busy")
-    await console.shows(".history", "Uptime 24h", "Uptime 7d", "came online", "2 in hand")
+    await console.shows(".now", "busy", "2 sessions · last beat")
+    await console.shows(".history", "Uptime 24h", "came online", "2 sessions", "first seen")
     await console.page.get_by_role("button", name="Remove…").click()
     await console.page.get_by_role("button", name="Remove", exact=True).click()
     await console.shows("main", "Nobody is here yet")
 
     assert await fleet.roster() == []
+    assert console.failures == []
+
+
+async def test_the_uptime_of_a_week_is_told_after_the_first_day(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w-1")
+    console = await Console.of(browser, f"{fleet.url}/?view=worker&id=w-1", await fleet.key())
+    await console.shows(".history", "Uptime 24h", "not known yet")
+    await console.shows_no(".tile", has_text="Uptime 7d")
+
+    fleet.clock.move(2 * 86400)
+    await fleet.beat("w-1")
+    await console.shows(".history", "Uptime 24h", "Uptime 7d")
+    await console.shows_no(".strip", has_text="first seen")
+
+
+async def test_a_page_says_why_its_worker_is_not_there(fleet: Fleet, browser: Browser) -> None:
+    await fleet.beat("w-1")
+    await fleet.beat("w-2", status="offline")
+    await fall_silent(fleet)
+    console = await Console.of(browser, f"{fleet.url}/?view=worker&id=w-1", await fleet.key())
+    await console.shows(".now", "lost", "Silent for more than 45 s")
+    await console.shows("nav a[aria-current]", "Fleet")
+
+    await console.open(f"{fleet.url}/?view=worker&id=w-2")
+    await console.shows(".now", "left", "Said goodbye")
+
+
+async def test_an_admin_gets_a_key_for_the_first_agents_where_none_is_yet(
+    fleet: Fleet, browser: Browser
+) -> None:
+    console = await Console.of(browser, fleet.url, await fleet.key())
+    await console.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+
+    await console.page.get_by_role("button", name="Create an ingest key").click()
+    await console.shows(".made", "It is shown only now")
+    await console.page.get_by_role("button", name="Copy").first.click()
+    copied = await console.page.evaluate("navigator.clipboard.readText()")
+    key = copied.partition("VOICEGW_API_KEY=")[2]
+    await console.shows("li:last-child code", f"Bearer {key}")
+    headers = {"Authorization": f"Bearer {key}"}
+    body = {"agent_id": "hello-1", "agent_name": "hello", "status": "idle"}
+    await fleet.http.post("/v1/agents/heartbeat", json=body, headers=headers)
+
+    await console.worker("hello-1", "idle")
+    assert (await fleet.http.get("/v1/agents", headers=headers)).status_code == 403
     assert console.failures == []
 
 
@@ -268,6 +386,7 @@ async def test_who_is_no_admin_is_offered_nothing_of_an_admins(
     await console.worker("w-1", "idle")
 
     await console.shows_no("nav a", has_text="Keys")
+    await console.shows_no("button", has_text="Create")
     await console.page.get_by_role("link", name="w-1").click()
     await console.shows(".now", "idle")
     await console.shows_no("button", has_text="Remove")
@@ -295,6 +414,25 @@ async def test_events_come_live_and_can_be_held_and_filtered(
     assert console.failures == []
 
 
+async def test_events_can_be_narrowed_to_problems_and_repeat_neither_time_nor_day(
+    fleet: Fleet, browser: Browser
+) -> None:
+    for agent_id in ("w-1", "w-2"):
+        await fleet.beat(agent_id)
+    fleet.clock.move(86400)
+    for started in (10, 20, 10):
+        await fleet.beat("shared-1", started_at=started)
+    console = await Console.of(browser, f"{fleet.url}/?view=events", await fleet.key())
+
+    await console.shows(".events .day", "November")
+    assert await console.page.locator(".events .day").count() == 1
+    assert await console.page.locator("time:not(.same)").count() == 2
+    await console.page.get_by_label("Kind").select_option("Problems only")
+    await console.shows(".found", "1 event")
+    await console.shows(".events li", "conflict", "shared-1")
+    assert "kind=problems" in console.page.url
+
+
 async def test_an_admin_makes_rotates_and_revokes_keys_and_sees_it_in_the_audit(
     fleet: Fleet, browser: Browser
 ) -> None:
@@ -313,7 +451,7 @@ async def test_an_admin_makes_rotates_and_revokes_keys_and_sees_it_in_the_audit(
     await console.page.get_by_role("button", name="I have copied it").click()
     await row.first.get_by_role("button", name="Revoke…").click()
     await console.page.get_by_role("button", name="Revoke", exact=True).click()
-    await console.shows("keys-view", "key.revoked", "key.rotated", "key.created")
+    await console.shows("keys-view", "Revoked key", "Rotated key", "Created key")
 
     headers = {"Authorization": f"Bearer {made}"}
     assert (await fleet.http.get("/v1/agents", headers=headers)).status_code in (200, 401)
@@ -327,7 +465,7 @@ async def test_a_session_ends_with_its_key(fleet: Fleet, browser: Browser) -> No
     await fleet.store.revoke_key(key.removeprefix("vk_")[:8], now=fleet.clock.now())
     await fleet.app.state.parts.keyring.refresh()
 
-    await console.shows("sign-in", "Your session has ended")
+    await console.shows("sign-in", "Your sign-in has ended")
 
 
 async def test_one_signs_out_and_sees_where_one_is_signed_in(
@@ -336,10 +474,10 @@ async def test_one_signs_out_and_sees_where_one_is_signed_in(
     first = await Console.of(browser, fleet.url, await fleet.key())
     second = await Console.of(browser, fleet.url, await fleet.key())
 
-    await first.page.get_by_role("link", name="Sessions").click()
+    await first.page.get_by_role("link", name="Sign-ins").click()
     await first.shows("sessions-view", "this one")
     await first.page.get_by_role("button", name="End").click()
-    await second.shows("sign-in", "Your session has ended")
+    await second.shows("sign-in", "Your sign-in has ended")
     await first.page.get_by_role("button", name="Sign out").first.click()
     await first.shows("sign-in", "Sign in")
 
@@ -386,13 +524,7 @@ async def test_axe_finds_no_serious_fault(
     await populate(fleet)
     console = await Console.of(browser, fleet.url, await fleet.key(), color_scheme=scheme)
 
-    for path, place in {
-        "/": ".row.group",
-        "/?view=worker&id=reception-1": ".history .events",
-        "/?view=events": ".events li",
-        "/?view=keys": "keys-view table",
-        "/?view=sessions": "sessions-view .card",
-    }.items():
+    for path, place in VIEWS.items():
         await console.open(fleet.url + path)
         await console.page.locator(place).first.wait_for()
         assert await faults(console, axe) == [], path
@@ -436,59 +568,110 @@ async def populate(fleet: Fleet) -> None:
             )
         )
 
+    async def shared(born: float) -> None:
+        fields = {"agent_name": "reception", "version": "2.1.0", "region": "iad", "host": "iad-1"}
+        await fleet.beat("shared-1", started_at=born, cpu_pct=8.0, **fields)
+
     parts = fleet.app.state.parts
+    born = fleet.clock.now() / SECOND
     for minute in range(58):
         if minute in (20, 21):
             fleet.clock.move(60)
             continue
         for _ in range(4):
             await everybody(minute)
+            if minute > 25:
+                await shared(born)
             fleet.clock.move(15)
             await parts.listener.listen()
         await parts.sweep.tick()
     await fleet.beat("transcriber-5", agent_name="transcriber", status="offline")
-    for started in (10, 20, 10):
-        await fleet.beat("shared-1", agent_name="reception", version="2.1.0", started_at=started)
+    for started in (born, born + 60, born):
+        await shared(started)
+
+
+async def hand_out_keys(fleet: Fleet) -> None:
+    """Keys as a tenant has them: named, of some scopes each, used or not, and one that is gone."""
+    made = {}
+    for name, scopes in {
+        "Agents in fra": ["ingest"],
+        "Agents in iad": ["ingest"],
+        "Grafana": ["read"],
+        "On call": ["read", "admin"],
+        "Old laptop": ["read"],
+    }.items():
+        lasts = 90 * 86400 if name == "On call" else None
+        body = {"name": name, "scopes": scopes, "expires_in_seconds": lasts}
+        answer = await fleet.http.post("/v1/keys", json=body, headers=await fleet.headers())
+        made[name] = answer.json()
+        await ten_minutes(fleet)
+    gone = f"/v1/keys/{made['Old laptop']['id']}"
+    await fleet.http.delete(gone, headers=await fleet.headers())
+    for name, path in {"Grafana": "/v1/agents", "On call": "/v1/audit"}.items():
+        headers = {"Authorization": f"Bearer {made[name]['key']}"}
+        await fleet.http.get(path, headers=headers)
+        await fleet.app.state.parts.keyring.note_used()
+        await ten_minutes(fleet)
+
+
+async def ten_minutes(fleet: Fleet) -> None:
+    """They go by, the collector listening all the while."""
+    for _ in range(60):
+        fleet.clock.move(10)
+        await fleet.app.state.parts.listener.listen()
 
 
 LOOKS: dict[str, dict[str, Any]] = {
-    "fleet-light": {"color_scheme": "light"},
+    "fleet-phone-dark": {"color_scheme": "dark", "viewport": PHONE},
+    "fleet-phone": {"color_scheme": "light", "viewport": PHONE},
     "fleet-dark": {"color_scheme": "dark"},
-    "fleet-phone": {"color_scheme": "light", "viewport": PHONE, "device_scale_factor": 2},
+    "fleet-light": {"color_scheme": "light"},
+}
+PLACES: dict[str, tuple[str, str]] = {
+    "nobody-matches": ("/?q=nobody", ".none:visible"),
+    "worker": ("/?view=worker&id=reception-1", ".history .events"),
+    "worker-lost": ("/?view=worker&id=billing-6", ".history .events"),
+    "worker-conflict": ("/?view=worker&id=shared-1", ".history .events"),
+    "events": ("/?view=events", ".events li"),
+    "keys": ("/?view=keys", "keys-view table"),
 }
 
 
 async def test_pictures_of_it_are_taken(fleet: Fleet, browser: Browser) -> None:
     PICTURES.mkdir(exist_ok=True)
-    empty = await Console.of(browser, fleet.url, await fleet.key("empty"))
+    empty = await looking(browser, fleet.url, await fleet.key("empty"))
     await empty.shows("main", "Nobody is here yet")
     await picture(empty, "empty")
+    await hand_out_keys(fleet)
     await populate(fleet)
 
     for name, looks in LOOKS.items():
-        console = await Console.of(browser, fleet.url, await fleet.key(), **looks)
+        console = await looking(browser, fleet.url, await fleet.key(), **looks)
         await console.page.locator(".bars rect").last.wait_for()
         await picture(console, name)
-    for name, path, place in (
-        ("worker", "/?view=worker&id=reception-1", ".history .events"),
-        ("events", "/?view=events", ".events li"),
-        ("keys", "/?view=keys", "keys-view table"),
-    ):
-        await console.page.set_viewport_size(WIDE)
+    await fleet.app.state.parts.keyring.note_used()
+    for name, (path, place) in PLACES.items():
         await console.open(fleet.url + path)
         await console.page.locator(place).first.wait_for()
         await picture(console, name)
     await console.open(fleet.url)
-    await console.shows(".live", "Live")
+    await console.page.locator(".bars rect").last.wait_for()
     await console.page.context.set_offline(True)
     fleet.app.state.parts.feed.stop()
-    await console.shows(".banner", "can't be reached")
+    await console.shows(".banner:visible", "Lost contact with the collector")
     await picture(console, "disconnected")
 
-    assert {path.stem for path in PICTURES.glob("*.png")} >= {*LOOKS, "empty", "worker", "events"}
+    taken = {path.stem for path in PICTURES.glob("*.png")}
+    assert taken == {*LOOKS, *PLACES, "empty", "disconnected"}
+
+
+async def looking(browser: Browser, url: str, key: str, **looks: Any) -> Console:
+    """Somebody with a good screen."""
+    return await Console.of(browser, url, key, device_scale_factor=2, **looks)
 
 
 async def picture(console: Console, name: str) -> None:
+    await console.page.mouse.move(0, 0)
     await console.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
 
 

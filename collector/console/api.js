@@ -1,5 +1,7 @@
 // What the page asks the collector for. The browser's cookie says who it is.
 
+import { heardTime } from "./time.js";
+
 export class Refusal extends Error {
   constructor(status, problem, retryAfter) {
     super(problem.detail || problem.title || `The collector answered ${status}.`);
@@ -31,6 +33,7 @@ async function ask(method, path, { query, body, key } = {}) {
   if (answer.status === 204) return null;
   const said = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Refusal(answer.status, said, answer.headers.get("Retry-After"));
+  if (said.server_time) heardTime(said.server_time);
   return said;
 }
 

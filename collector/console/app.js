@@ -4,7 +4,7 @@ import * as address from "./address.js";
 import { api } from "./api.js";
 import { h, setClass, setText } from "./dom.js";
 import { fleet } from "./fleet.js";
-import { duration, everySecond } from "./time.js";
+import { clockTime, collectorTime, duration, everySecond } from "./time.js";
 import "./views/events-view.js";
 import "./views/fleet-view.js";
 import "./views/keys-view.js";
@@ -13,7 +13,11 @@ import "./views/sign-in.js";
 import "./views/worker-view.js";
 
 const VIEWS = { "": "fleet-view", worker: "worker-view", events: "events-view", keys: "keys-view", sessions: "sessions-view" };
-const TITLES = { "": "Fleet", worker: "Worker", events: "Events", keys: "Keys", sessions: "Sessions" };
+const TITLES = { "": "Fleet", worker: "Worker", events: "Events", keys: "Keys", sessions: "Sign-ins" };
+// A view that belongs to another one.
+const WITHIN = { worker: "" };
+// A collector that starts anew is back by then: nobody needs to be told.
+const PATIENCE_SECONDS = 4;
 
 class App {
   session = null;
@@ -48,7 +52,7 @@ class App {
   enter(session) {
     this.session = session;
     this.view = h("main", { id: "main", tabindex: "-1" });
-    document.body.replaceChildren(h("a", { class: "skip", href: "#main" }, "Skip to content"), this.header(), (this.banner = h("div", { class: "banner", role: "status", hidden: true })), this.view);
+    document.body.replaceChildren(h("a", { class: "skip", href: "#main" }, "Skip to content"), this.header(), this.lostContact(), this.view);
     fleet.join(session.id);
     this.show();
   }
@@ -62,9 +66,9 @@ class App {
   }
 
   header() {
-    const link = (view) => h("a", { href: address.href({ view }), "data-in": true, "data-view": view }, TITLES[view]);
+    const link = (view, kind = null) => h("a", { class: kind, href: address.href({ view }), "data-in": true, "data-view": view }, TITLES[view]);
     const isAdmin = this.session.scopes.includes("admin");
-    this.nav = h("nav", { "aria-label": "Views" }, link(""), link("events"), isAdmin && link("keys"));
+    this.nav = h("nav", { "aria-label": "Views" }, link(""), link("events"), isAdmin && link("keys"), link("sessions", "narrow"));
     this.live = h("span", { class: "live", role: "status" });
     const leave = h("button", { class: "quiet", type: "button", onclick: () => this.signOut() }, "Sign out");
     return h(
@@ -72,22 +76,31 @@ class App {
       { class: "top" },
       h("a", { class: "mark", href: "/", "data-in": true }, h("img", { src: "/console/icon.svg", alt: "", width: "24", height: "24" }), h("span", {}, this.session.tenant)),
       this.nav,
-      h("div", { class: "top-end" }, this.live, h("a", { class: "quiet", href: address.href({ view: "sessions" }), "data-in": true }, "Sessions"), leave),
+      h("div", { class: "top-end" }, this.live, link("sessions", "quiet"), leave),
     );
+  }
+
+  lostContact() {
+    // The seconds go by in silence: a screen reader says the rest once.
+    this.since = h("span", { "aria-live": "off" });
+    this.asOf = h("span");
+    this.banner = h("div", { class: "banner", role: "status", hidden: true }, "Lost contact with the collector ", this.since, " ago. Showing the fleet as of ", this.asOf, ". Retrying…");
+    return this.banner;
   }
 
   show() {
     if (!this.session) return;
     const wanted = address.read().view ?? "";
     const view = VIEWS[wanted] ? wanted : "";
-    for (const link of this.nav.children) {
+    for (const link of document.querySelectorAll(".top [data-view]")) {
       if (link.dataset.view === view) link.setAttribute("aria-current", "page");
+      else if (link.dataset.view === WITHIN[view]) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     }
     const element = document.createElement(VIEWS[view]);
     element.session = this.session;
     this.view.replaceChildren(element);
-    document.title = `${TITLES[view]} · ${this.session.tenant}`;
+    document.title = `${(view === "worker" && address.read().id) || TITLES[view]} · ${this.session.tenant}`;
     scrollTo(0, 0);
     this.showConnection();
   }
@@ -95,13 +108,15 @@ class App {
   showConnection() {
     if (!this.session) return;
     const { state, since } = fleet.connection;
-    if (state === "out") return this.out("Your session has ended. Sign in again.");
-    const isAway = state === "away";
-    setText(this.live, { live: "Live", away: "Disconnected", connecting: "Connecting" }[state]);
-    setClass(this.live, `live ${state}`);
-    setClass(document.body, isAway ? "stale" : "");
-    this.banner.hidden = !isAway;
-    if (isAway) setText(this.banner, `The collector can't be reached, for ${duration((Date.now() - since) / 1000)}. What you see is from before; it is tried again by itself.`);
+    if (state === "out") return this.out("Your sign-in has ended. Sign in again.");
+    const seconds = (Date.now() - since) / 1000;
+    const isLost = state === "away" && seconds >= PATIENCE_SECONDS;
+    setText(this.live, isLost ? "Disconnected" : { live: "Live", away: "Reconnecting…", connecting: "Connecting…" }[state]);
+    setClass(this.live, isLost ? "live away" : state === "live" ? "live on" : "live");
+    setClass(document.body, isLost ? "stale" : "");
+    setText(this.since, duration(seconds));
+    setText(this.asOf, clockTime(collectorTime(since)));
+    this.banner.hidden = !isLost;
   }
 
   async signOut() {

@@ -1,6 +1,7 @@
 // Small pieces that several views show.
 
-import { h, setClass, setText, setVariable, uniqueId } from "./dom.js";
+import { h, s, setClass, setText, setVariable, uniqueId } from "./dom.js";
+import { dateTime, everySecond } from "./time.js";
 
 export const STATE_WORDS = {
   idle: "idle",
@@ -11,8 +12,8 @@ export const STATE_WORDS = {
 };
 
 export const STATE_HINTS = {
-  idle: "Beats arrive, nothing in hand",
-  busy: "Beats arrive, sessions in hand",
+  idle: "Beats arrive, no session",
+  busy: "Beats arrive, with sessions",
   left: "Said goodbye",
   lost: "Silent for more than 45 s",
   conflict: "Two processes beat under this id",
@@ -54,11 +55,31 @@ export function plural(count, one, many = `${one}s`) {
   return `${count.toLocaleString()} ${count === 1 ? one : many}`;
 }
 
-export function copyable(text, label) {
+// What a key is called: enough of it to know it again.
+export const keyName = (id) => `vk_${id}…`;
+
+// A time whose words stay true as long as it is on the page.
+export function age(at, words) {
+  const shown = h("time", { datetime: new Date(at * 1000).toISOString(), title: dateTime(at) }, words(at));
+  const stop = everySecond(() => (shown.isConnected ? setText(shown, words(at)) : stop()));
+  return shown;
+}
+
+// How the collector's own absence is drawn; whatever is drawn so is filled with `url(#id)`.
+export function hatch(id) {
+  const line = s("line", { x1: "0", y1: "0", x2: "0", y2: "6", class: "hatch" });
+  return s("defs", {}, s("pattern", { id, width: "6", height: "6", patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, line));
+}
+
+export function swatch(kind, ...words) {
+  return h("span", { class: `swatch ${kind}` }, ...words);
+}
+
+export function copyable(text, ...label) {
   const button = h("button", { class: "quiet copy", type: "button" }, "Copy");
   button.addEventListener("click", async () => {
     try {
-      await navigator.clipboard.writeText(text);
+      await navigator.clipboard.writeText(code.textContent);
     } catch {
       // Without https there is no clipboard for a page: select it, so that a key press copies it.
       getSelection().selectAllChildren(code);
@@ -68,7 +89,9 @@ export function copyable(text, label) {
     setTimeout(() => (button.textContent = "Copy"), 1500);
   });
   const code = h("code", {}, text);
-  return h("figure", { class: "copyable" }, h("figcaption", {}, label, button), h("pre", { tabindex: "0" }, code));
+  const figure = h("figure", { class: "copyable" }, h("figcaption", {}, h("span", {}, ...label), button), h("pre", { tabindex: "0" }, code));
+  figure.show = (words) => setText(code, words);
+  return figure;
 }
 
 export function note(kind, ...words) {

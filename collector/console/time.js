@@ -7,8 +7,13 @@ export function heardTime(serverSeconds) {
   ahead = serverSeconds - Date.now() / 1000;
 }
 
+// What the collector's clock shows when this browser's shows `milliseconds`.
+export function collectorTime(milliseconds) {
+  return milliseconds / 1000 + ahead;
+}
+
 export function now() {
-  return Date.now() / 1000 + ahead;
+  return collectorTime(Date.now());
 }
 
 const UNITS = [
@@ -41,10 +46,12 @@ export function until(at) {
 
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const DAY = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long" });
+const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 
 export const clockTime = (at) => CLOCK.format(at * 1000);
 export const minuteTime = (at) => MINUTE.format(at * 1000);
+export const day = (at) => DAY.format(at * 1000);
 export const dateTime = (at) => DATE.format(at * 1000);
 
 // One timer for the whole page: whoever shows an age hears of every second.

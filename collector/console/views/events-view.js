@@ -5,9 +5,10 @@ import { api } from "../api.js";
 import { h, setText } from "../dom.js";
 import { fleet } from "../fleet.js";
 import { emptyState, note, plural } from "../parts.js";
-import { eventRow, KINDS } from "./event-row.js";
+import { eventLine, KINDS, settle } from "./event-row.js";
 
 const KEPT = 500;
+const PROBLEMS = ["worker.offline", "worker.conflict"];
 
 class EventsView extends HTMLElement {
   connectedCallback() {
@@ -28,14 +29,18 @@ class EventsView extends HTMLElement {
   build() {
     const search = h("input", { type: "search", placeholder: "Filter by id or name…", "aria-label": "Filter events", value: this.choices.q });
     search.addEventListener("input", () => this.choose({ q: search.value }));
-    const kind = h("select", { "aria-label": "Kind" }, h("option", { value: "" }, "Kind: All"), Object.entries(KINDS).map(([type, word]) => h("option", { value: type }, word)));
+    const kind = h("select", { "aria-label": "Kind" }, h("option", { value: "" }, "Kind: All"), h("option", { value: "problems" }, "Problems only"), Object.entries(KINDS).map(([type, word]) => h("option", { value: type }, word)));
     kind.value = this.choices.kind ?? "";
-    kind.addEventListener("change", () => this.choose({ kind: kind.value }));
+    kind.classList.toggle("chosen", kind.value !== "");
+    kind.addEventListener("change", () => {
+      kind.classList.toggle("chosen", kind.value !== "");
+      this.choose({ kind: kind.value });
+    });
     this.hold = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.turn() }, "Pause");
     this.found = h("span", { class: "found", role: "status" });
     this.list = h("ol", { class: "events", "aria-label": "Events, newest first" });
     this.told = h("div");
-    this.replaceChildren(h("h1", { class: "aside" }, "Events"), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.list);
+    this.replaceChildren(h("div", { class: "page-head" }, h("h1", {}, "Events")), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.list);
   }
 
   async load() {
@@ -58,9 +63,10 @@ class EventsView extends HTMLElement {
       return;
     }
     this.events = [...newest, ...this.events].slice(0, KEPT);
-    const rows = newest.filter(this.matching()).map((event) => this.row(event, true));
+    const lines = newest.filter(this.matching()).map((event) => eventLine(event, { isNew: true }));
     if (!this.list.children.length) return this.show();
-    this.list.prepend(...rows);
+    this.list.prepend(...lines);
+    settle(this.list, lines.length);
     while (this.list.children.length > KEPT) this.list.lastElementChild.remove();
     this.showFound();
   }
@@ -86,22 +92,22 @@ class EventsView extends HTMLElement {
   matching() {
     const word = (this.choices.q || "").toLowerCase();
     const { kind } = this.choices;
-    return ({ type, worker }) => (!kind || type === kind) && (!word || `${worker.agent_id}\n${worker.agent_name}`.toLowerCase().includes(word));
-  }
-
-  row(event, isNew = false) {
-    return h("li", { class: isNew ? "new" : null }, eventRow(event));
+    const isKind = kind === "problems" ? (type) => PROBLEMS.includes(type) : (type) => !kind || type === kind;
+    return ({ type, worker }) => isKind(type) && (!word || `${worker.agent_id}\n${worker.agent_name}`.toLowerCase().includes(word));
   }
 
   show() {
     const shown = this.events.filter(this.matching());
-    this.list.replaceChildren(...shown.map((event) => this.row(event)));
+    this.list.replaceChildren(...shown.map((event) => eventLine(event)));
+    settle(this.list);
     this.told.replaceChildren(...(shown.length ? [] : [emptyState(this.events.length ? "Nothing matches" : "Nothing has happened yet")]));
     this.showFound();
   }
 
   showFound() {
-    const words = [plural(this.list.children.length, "event"), this.isHeld && `held, ${this.waiting.length.toLocaleString()} waiting`];
+    const shown = this.list.children.length;
+    const latest = this.events.length < KEPT ? plural(shown, "event") : shown < KEPT ? `${shown} of the latest ${KEPT} events` : `Latest ${KEPT} events`;
+    const words = [latest, this.isHeld && `held, ${this.waiting.length.toLocaleString()} waiting`];
     setText(this.found, words.filter(Boolean).join(" · "));
   }
 }

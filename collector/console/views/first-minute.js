@@ -1,40 +1,64 @@
 // <first-minute>: an empty fleet, and how to fill it.
 
-import { h } from "../dom.js";
-import { copyable } from "../parts.js";
+import { api } from "../api.js";
+import { h, setText } from "../dom.js";
+import { copyable, note } from "../parts.js";
+
+const PYTHON = [
+  "# pip install worker-presence",
+  "from contract import register_worker",
+  "",
+  'worker = register_worker("my-agent")',
+  "with worker.session():  # busy as long as this lasts",
+  "    ...",
+].join("\n");
+
+const settings = (key) => `export VOICEGW_COLLECTOR_URL=${location.origin}\nexport VOICEGW_API_KEY=${key}`;
+
+const beat = (key) =>
+  [
+    `curl ${location.origin}/v1/agents/heartbeat \\`,
+    `  -H "Authorization: Bearer ${key}" \\`,
+    `  -d '{"agent_id": "hello-1", "agent_name": "hello", "status": "idle"}'`,
+  ].join("\n");
 
 class FirstMinute extends HTMLElement {
   connectedCallback() {
-    const url = location.origin;
-    const python = [
-      "# pip install worker-presence",
-      "from contract import register_worker",
-      "",
-      'worker = register_worker("my-agent")',
-      "with worker.session():  # busy while work is in hand",
-      "    ...",
-    ].join("\n");
-    const shell = [
-      `curl ${url}/v1/agents/heartbeat \\`,
-      '  -H "Authorization: Bearer $VOICEGW_API_KEY" \\',
-      `  -d '{"agent_id": "hello-1", "agent_name": "hello", "status": "idle"}'`,
-    ].join("\n");
+    if (this.firstElementChild) return;
+    this.settings = copyable(settings("vk_…"), nth("1"), "Tell your agents where the collector is, with a key that has the scope ", h("code", {}, "ingest"));
+    this.beat = copyable(beat("$VOICEGW_API_KEY"), "Or try it at once, from a shell");
+    this.told = h("span", { class: "hint", role: "status" });
+    this.create = h("button", { class: "primary", type: "button", onclick: () => this.make() }, "Create an ingest key");
+    const mayCreate = ["admin", "ingest"].every((scope) => this.session?.scopes.includes(scope));
     this.replaceChildren(
       h(
         "div",
         { class: "first" },
         h("h1", {}, "Nobody is here yet"),
-        h("p", { class: "lead" }, h("i", { class: "pulse", "aria-hidden": "true" }), "This page listens, and changes by itself with the first heartbeat."),
-        h(
-          "ol",
-          {},
-          h("li", {}, copyable(`export VOICEGW_COLLECTOR_URL=${url}\nexport VOICEGW_API_KEY=vk_…`, "Tell your agents where the collector is, with a key that has the scope ingest")),
-          h("li", {}, copyable(python, "Register each agent's process")),
-          h("li", {}, copyable(shell, "Or try it at once, from a shell")),
-        ),
+        h("p", { class: "lead" }, h("i", { class: "pulse", "aria-hidden": "true" }), "Listening. This page fills in when the first heartbeat arrives."),
+        mayCreate && h("div", { class: "made" }, this.create, this.told),
+        h("ol", {}, h("li", {}, this.settings), h("li", {}, copyable(PYTHON, nth("2"), "Register each agent's process")), h("li", {}, this.beat)),
       ),
     );
+    setText(this.told, "It goes into the snippets below.");
+  }
+
+  // The key is in the snippets from then on, and nowhere else: what is copied works.
+  async make() {
+    this.create.disabled = true;
+    try {
+      const { key } = await api.createKey({ scopes: ["ingest"], name: "First agents" });
+      this.settings.show(settings(key));
+      this.beat.show(beat(key));
+      this.create.hidden = true;
+      setText(this.told, "The key is in the snippets below. It is shown only now: copy it before you leave.");
+    } catch (refused) {
+      this.told.replaceChildren(note("bad", refused.message));
+      this.create.disabled = false;
+    }
   }
 }
+
+const nth = (number) => h("b", { class: "nth" }, number);
 
 customElements.define("first-minute", FirstMinute);

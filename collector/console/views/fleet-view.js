@@ -15,7 +15,7 @@ const STATUSES = { "": "All", online: "Online", busy: "Busy", idle: "Idle", offl
 class FleetView extends HTMLElement {
   connectedCallback() {
     this.choices = address.read();
-    this.full = h("div", { class: "fleet" }, this.figures(), h("hour-band"), this.toolbar(), this.table());
+    this.full = h("div", { class: "fleet" }, h("h1", { class: "aside" }, "Fleet"), this.figures(), (this.band = h("hour-band")), this.toolbar(), this.table());
     this.first = null;
     this.onChange = () => this.plan();
     fleet.addEventListener("change", this.onChange);
@@ -49,7 +49,7 @@ class FleetView extends HTMLElement {
       return;
     }
     if (!fleet.workers.size) {
-      this.first ??= h("first-minute");
+      this.first ??= Object.assign(h("first-minute"), { session: this.session });
       if (this.firstElementChild !== this.first) this.replaceChildren(this.first);
       return;
     }
@@ -78,8 +78,9 @@ class FleetView extends HTMLElement {
     this.counted = {};
     const figure = (name, label, state) => {
       const number = h("b", { class: "number" }, "0");
-      this.counted[name] = number;
-      return h("div", { class: `tile ${state}` }, h("span", { class: "label" }, state && h("i", { class: "dot", "aria-hidden": "true" }), label), h("span", {}, number));
+      const tile = h("div", { class: `tile ${state}` }, h("span", { class: "label" }, state && h("i", { class: "dot", "aria-hidden": "true" }), label), h("span", {}, number));
+      this.counted[name] = { tile, number };
+      return tile;
     };
     this.share = h("span", { class: "share" });
     const tiles = h(
@@ -89,17 +90,21 @@ class FleetView extends HTMLElement {
       figure("busy", "Busy", "busy"),
       figure("idle", "Idle", "idle"),
       figure("lost", "Lost", "lost"),
+      figure("conflict", "Conflict", "conflict"),
       figure("left", "Left", "left"),
       figure("sessions", "Sessions", ""),
     );
-    this.counted.online.after(this.share);
+    this.counted.online.number.after(this.share);
     return tiles;
   }
 
   showFigures(counts) {
     const online = counts.busy + counts.idle;
     const shown = { ...counts, online, left: counts.offline - counts.lost };
-    for (const [name, element] of Object.entries(this.counted)) setText(element, shown[name].toLocaleString());
+    for (const [name, { number }] of Object.entries(this.counted)) setText(number, shown[name].toLocaleString());
+    for (const name of ["lost", "conflict"]) setClass(this.counted[name].tile, shown[name] ? `tile ${name} alarm` : `tile ${name}`);
+    this.counted.conflict.tile.hidden = !counts.conflict;
+    this.band.current = online;
     setText(this.share, `of ${counts.workers.toLocaleString()}`);
   }
 
@@ -114,10 +119,15 @@ class FleetView extends HTMLElement {
       group: this.select("Group", "group", GROUPINGS),
       sort: this.select("Sort", "sort", SORTS),
     };
-    this.turn = h("button", { class: "quiet icon", type: "button", "aria-label": "Reverse the order", title: "Reverse the order" }, "↓");
+    this.turn = h("button", { class: "icon", type: "button", "aria-label": "Reverse the order", title: "Reverse the order" }, "↓");
     this.turn.addEventListener("click", () => this.choose({ desc: this.choices.desc === "1" ? "" : "1" }));
     this.found = h("span", { class: "found", role: "status" });
-    return h("div", { class: "toolbar", role: "search" }, this.search, Object.values(this.selects), this.turn, this.found);
+    const { sort, ...others } = this.selects;
+    others.group.classList.add("apart");
+    const filters = h("div", { class: "filters" }, Object.values(others), h("span", { class: "joined" }, sort, this.turn));
+    // On a phone they scroll, and a browser leaves one that is half in sight where it is.
+    filters.addEventListener("focusin", ({ target }) => target.scrollIntoView({ block: "nearest", inline: "nearest" }));
+    return h("div", { class: "toolbar", role: "search" }, this.search, filters, this.found);
   }
 
   select(label, name, options) {
@@ -130,6 +140,7 @@ class FleetView extends HTMLElement {
         select.replaceChildren(...Object.entries(given).map(([value, word]) => h("option", { value }, `${value === "" ? label + ": " : name === "group" || name === "sort" ? label + ": " : ""}${word}`)));
       }
       select.value = this.choices[name] ?? defaults[name];
+      select.classList.toggle("chosen", defaults[name] === "" && select.value !== "");
     };
     select.show(options);
     return select;
@@ -153,7 +164,7 @@ class FleetView extends HTMLElement {
   table() {
     this.list = h("virtual-list", { role: "rowgroup" });
     this.list.prepare({ make: () => new Row(this), show: (row, shown) => row.show(shown), key: keyOf });
-    this.none = h("p", { class: "waiting" }, "Nobody matches. ", h("button", { class: "quiet", type: "button", onclick: () => this.clear() }, "Show all"));
+    this.none = h("p", { class: "waiting none" }, "Nobody matches. ", h("button", { class: "quiet", type: "button", onclick: () => this.clear() }, "Show all"));
     const titles = ["Worker", "Status", "Sessions", "Version", "Region", "Host", "CPU", "Memory", "Last beat"];
     const head = h("div", { class: "row head", role: "row" }, titles.map((title) => h("span", { role: "columnheader" }, title)));
     return h("div", { class: "table", role: "table", "aria-label": "Workers" }, h("div", { role: "rowgroup" }, head), this.list, this.none);
@@ -201,27 +212,34 @@ class Row extends HTMLElement {
     const bar = h("span", { class: "split", "aria-hidden": "true" }, ["busy", "idle", "lost", "left"].map((state) => h("i", { class: state })));
     const online = h("span", { class: "figures" });
     const versions = h("span", { class: "versions" });
-    const figures = h("span", { class: "figures" });
+    const counted = (state) => h("span", { class: `state ${state}` }, h("i", { class: "dot", "aria-hidden": "true" }), h("span"));
+    const [lost, conflict, sessions] = [counted("lost"), counted("conflict"), h("span", { class: "figures" })];
     const cells = [
       ["name", button],
       ["sum", bar, online],
       ["spread", versions],
-      ["rest", figures],
+      ["rest", lost, " ", conflict, " ", sessions],
     ];
     const root = h("div", { class: "row group" }, cells.map(([name, ...content]) => h("span", { role: "cell", class: name }, content)));
-    return { root, name, button, bar, online, figures, versions };
+    return { root, name, button, bar, online, lost, conflict, sessions, versions };
   }
 
   showGroup(row) {
-    const { name, button, bar, online, figures, versions } = this.group;
+    const { name, button, bar, online, lost, conflict, sessions, versions } = this.group;
     const { counts } = row;
     setText(name, row.name || "(none)");
     button.setAttribute("aria-expanded", String(row.isOpen));
     const parts = { busy: counts.busy, idle: counts.idle, lost: counts.lost, left: counts.offline - counts.lost };
     for (const part of bar.children) setVariable(part, "--part", String(parts[part.className]));
     setText(online, `${(counts.busy + counts.idle).toLocaleString()} of ${counts.workers.toLocaleString()}`);
-    const words = [counts.lost && `${counts.lost.toLocaleString()} lost`, counts.conflict && plural(counts.conflict, "conflict"), plural(counts.sessions, "session")];
-    setText(figures, words.filter(Boolean).join(" · "));
+    for (const [part, number, words] of [
+      [lost, counts.lost, `${counts.lost.toLocaleString()} lost`],
+      [conflict, counts.conflict, plural(counts.conflict, "conflict")],
+    ]) {
+      if (part.hidden !== !number) part.hidden = !number;
+      setText(part.lastElementChild, words);
+    }
+    setText(sessions, plural(counts.sessions, "session"));
     const spread = row.versions.map(([version, number]) => (row.versions.length > 1 ? `${version} ×${number}` : version)).slice(0, 4).join("  ");
     setText(versions, spread);
     setClass(versions, row.versions.length > 1 ? "versions several" : "versions");
@@ -230,11 +248,11 @@ class Row extends HTMLElement {
 
   makeWorker() {
     const id = h("a", { class: "id", "data-in": true });
-    const part = { id, state: stateBadge(), sessions: h("span"), version: h("span"), region: h("span"), host: h("span"), cpu: meter("CPU"), memory: meter("Memory"), age: h("span") };
+    const part = { id, state: stateBadge(), sessions: h("span"), unit: h("span", { class: "unit" }), version: h("span"), region: h("span"), host: h("span"), cpu: meter("CPU"), memory: meter("Memory"), age: h("span") };
     const cells = [
       ["who", id],
       ["what", part.state],
-      ["sessions", part.sessions],
+      ["sessions", part.sessions, part.unit],
       ["version", part.version],
       ["region", part.region],
       ["host", part.host],
@@ -242,7 +260,7 @@ class Row extends HTMLElement {
       ["memory", part.memory],
       ["age", part.age],
     ];
-    part.root = h("div", { class: "row worker" }, cells.map(([name, content]) => h("span", { role: "cell", class: name }, content)));
+    part.root = h("div", { class: "row worker" }, cells.map(([name, ...content]) => h("span", { role: "cell", class: name }, content)));
     return part;
   }
 
@@ -255,9 +273,12 @@ class Row extends HTMLElement {
     setText(part.id, worker.agent_id);
     part.id.title = worker.agent_id;
     part.state.show(stateOf(worker));
-    setText(part.sessions, worker.active_sessions ? worker.active_sessions.toLocaleString() : "");
+    const sessions = worker.active_sessions;
+    setText(part.sessions, sessions ? sessions.toLocaleString() : "");
+    setText(part.unit, sessions ? (sessions === 1 ? " session" : " sessions") : "");
     for (const name of ["version", "region", "host"]) setText(part[name], worker[name] ?? "–");
-    setClass(part.root, worker.status === "offline" ? "row worker gone" : "row worker");
+    // Who said goodbye is done with; who is lost is not.
+    setClass(part.root, worker.reason === "left" ? "row worker gone" : "row worker");
     part.cpu.show(worker.status === "offline" ? null : worker.cpu_pct);
     part.memory.show(worker.status === "offline" ? null : worker.memory_pct, worker.memory_total_bytes ? `, ${bytes(worker.memory_rss_bytes)} of ${bytes(worker.memory_total_bytes)}` : "");
     setText(part.age, ago(worker.last_seen));

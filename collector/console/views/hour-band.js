@@ -2,9 +2,9 @@
 
 import { api } from "../api.js";
 import { fleet } from "../fleet.js";
-import { h, s, setText, uniqueId } from "../dom.js";
+import { h, s, setClass, setText, uniqueId } from "../dom.js";
 import { everySecond, minuteTime, now } from "../time.js";
-import { plural } from "../parts.js";
+import { hatch, plural, swatch } from "../parts.js";
 
 const STEPS = 60;
 const STEP_SECONDS = 60;
@@ -13,35 +13,33 @@ const HEIGHT = 56;
 const WIDTH = 600;
 
 class HourBand extends HTMLElement {
+  #told = null;
+  #current = 0;
+  #most = 0;
+
   connectedCallback() {
-    const pattern = uniqueId("away");
+    this.pattern = uniqueId("away");
     this.bars = s("g", { class: "bars" });
     this.gaps = s("g", { class: "gaps" });
-    this.pattern = pattern;
     this.caption = h("figcaption", { id: uniqueId("band") }, "Online in the last hour");
-    this.said = h("span", { class: "said" });
+    this.peak = h("span");
+    this.away = swatch("away", "collector away");
     this.figure = h(
       "figure",
       { class: "band" },
-      h("div", { class: "band-head" }, this.caption, this.said),
+      h("div", { class: "band-head" }, this.caption, h("span", { class: "legend" }, this.peak, this.away)),
       s(
         "svg",
         { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-labelledby": this.caption.id },
-        s(
-          "defs",
-          {},
-          s(
-            "pattern",
-            { id: pattern, width: "6", height: "6", patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-            s("line", { x1: "0", y1: "0", x2: "0", y2: "6", class: "hatch" }),
-          ),
-        ),
+        hatch(this.pattern),
         this.bars,
         this.gaps,
       ),
       h("div", { class: "band-foot", "aria-hidden": "true" }, (this.from = h("span")), h("span", {}, "now")),
     );
+    this.away.hidden = true;
     this.replaceChildren(this.figure);
+    this.#told = null;
     this.asked = 0;
     this.stop = everySecond(() => this.refresh());
     this.onConnection = () => {
@@ -56,38 +54,71 @@ class HourBand extends HTMLElement {
     fleet.removeEventListener("connection", this.onConnection);
   }
 
+  // How many are online at this moment: the last bar is theirs.
+  set current(count) {
+    if (count === this.#current) return;
+    this.#current = count;
+    if (!this.#told) return;
+    if (this.#highest() === this.#most) this.#showCurrent();
+    else this.draw();
+  }
+
   async refresh() {
     if (now() - this.asked < REFRESH_SECONDS) return;
     this.asked = now();
     try {
-      this.draw(await api.presence({ steps: STEPS, step_seconds: STEP_SECONDS }));
+      this.#told = await api.presence({ steps: STEPS, step_seconds: STEP_SECONDS });
+      this.draw();
     } catch {
       // The page says that it is disconnected; the band keeps what it knew.
     }
   }
 
-  draw({ since, step_seconds: step, online, gaps, server_time: end }) {
-    const most = Math.max(1, ...online);
-    const width = WIDTH / online.length;
-    const bars = online.map((count, nth) => {
-      const height = count ? Math.max(2, (count / most) * (HEIGHT - 2)) : 0;
-      const bar = s("rect", { x: nth * width + 0.75, y: HEIGHT - height, width: width - 1.5, height, rx: 1 });
-      bar.append(s("title", {}, `${minuteTime(since + nth * step)}: ${plural(count, "worker")} online`));
-      return bar;
-    });
-    const span = end - since;
-    const away = gaps.map(({ began_at: from, ended_at: to }) => {
-      const x = (Math.max(0, from - since) / span) * WIDTH;
-      const mark = s("rect", { x, y: 0, width: Math.max(2, ((to - since) / span) * WIDTH - x), height: HEIGHT, fill: `url(#${this.pattern})` });
-      mark.append(s("title", {}, `The collector was away, ${minuteTime(from)} to ${minuteTime(to)}`));
-      return mark;
-    });
-    this.bars.replaceChildren(...bars);
-    this.gaps.replaceChildren(...away);
+  draw() {
+    const { since, online, gaps } = this.#told;
+    this.#most = this.#highest();
+    this.bars.replaceChildren(...[...online.slice(0, -1), this.#current].map((count, nth) => this.#bar(count, nth)));
+    this.#showCurrent();
+    this.gaps.replaceChildren(...gaps.map((gap) => this.#gap(gap)));
+    this.away.hidden = !gaps.length;
     setText(this.from, minuteTime(since));
-    const [least, greatest] = [Math.min(...online), Math.max(...online)];
-    const range = (least === greatest ? [greatest] : [least, greatest]).map((count) => count.toLocaleString()).join("–");
-    setText(this.said, `${range} online${away.length ? " · hatched: collector was away" : ""}`);
+    setText(this.peak, `peak ${this.#most.toLocaleString()}`);
+  }
+
+  // Of what is drawn: all steps but the last one as they were told.
+  #highest() {
+    return Math.max(this.#current, ...this.#told.online.slice(0, -1));
+  }
+
+  #bar(count, nth) {
+    const { since, step_seconds: step, online, gaps } = this.#told;
+    const [from, to] = [since + nth * step, since + (nth + 1) * step];
+    const width = WIDTH / online.length;
+    const bar = s("rect", { x: nth * width + 0.75, width: width - 1.5, rx: 1 }, s("title"));
+    // Nobody knows who was there while the collector was away.
+    const isUnknown = gaps.some((gap) => gap.began_at <= from && gap.ended_at >= to);
+    setClass(bar, gaps.some((gap) => gap.began_at < to && gap.ended_at > from) ? "partly" : "");
+    this.#raise(bar, isUnknown ? 0 : count, `${minuteTime(from)}: ${plural(count, "worker")} online`);
+    return bar;
+  }
+
+  #showCurrent() {
+    this.#raise(this.bars.lastElementChild, this.#current, `now: ${plural(this.#current, "worker")} online`);
+  }
+
+  #raise(bar, count, words) {
+    const height = count ? Math.max(2, (count / this.#most) * (HEIGHT - 2)) : 0;
+    bar.setAttribute("y", HEIGHT - height);
+    bar.setAttribute("height", height);
+    setText(bar.firstElementChild, words);
+  }
+
+  #gap({ began_at: from, ended_at: to }) {
+    const { since, server_time: end } = this.#told;
+    const place = (at) => (Math.max(0, at - since) / (end - since)) * WIDTH;
+    const mark = s("rect", { x: place(from), y: 0, width: Math.max(2, place(to) - place(from)), height: HEIGHT, fill: `url(#${this.pattern})` });
+    mark.append(s("title", {}, `The collector was away, ${minuteTime(from)} to ${minuteTime(to)}`));
+    return mark;
   }
 }
 

@@ -2,12 +2,24 @@
 
 import { api } from "../api.js";
 import { h } from "../dom.js";
-import { confirmed, copyable, emptyState, field, note } from "../parts.js";
-import { ago, dateTime, until } from "../time.js";
+import { age, confirmed, copyable, emptyState, field, keyName, note } from "../parts.js";
+import { ago, until } from "../time.js";
 
 const DAY = 86400;
 const LASTING = { "": "Never", [30 * DAY]: "30 days", [90 * DAY]: "90 days", [365 * DAY]: "A year" };
 const OVERLAPS = { 0: "at once", 3600: "after an hour", [DAY]: "after a day", [7 * DAY]: "after a week" };
+const ACTS = {
+  "key.created": "Created key",
+  "key.rotated": "Rotated key",
+  "key.revoked": "Revoked key",
+  "worker.removed": "Removed worker",
+  "workers.removed": "Removed workers",
+  "tenant.removed": "Removed tenant",
+};
+// The operator works at the store itself, without a key.
+const OPERATOR = "operator";
+
+const known = (at, words) => (at === null ? "never" : age(at, words));
 
 class KeysView extends HTMLElement {
   connectedCallback() {
@@ -15,9 +27,9 @@ class KeysView extends HTMLElement {
     this.keys = h("div");
     this.audit = h("div");
     this.replaceChildren(
-      h("h1", { class: "aside" }, "Keys and audit"),
+      h("div", { class: "page-head" }, h("h1", {}, "Keys"), h("button", { class: "primary", type: "button", onclick: () => this.create() }, "New key…")),
       this.told,
-      h("section", { "aria-label": "Keys" }, h("div", { class: "section-head" }, h("h2", {}, "Keys"), h("button", { class: "primary", type: "button", onclick: () => this.create() }, "New key…")), this.keys),
+      this.keys,
       h("section", { "aria-label": "Audit" }, h("h2", {}, "Audit"), this.audit),
     );
     this.load();
@@ -26,6 +38,7 @@ class KeysView extends HTMLElement {
   async load() {
     try {
       const [{ keys }, audit] = await Promise.all([api.keys(), api.audit({ limit: 50 })]);
+      this.names = new Map(keys.map(({ id, name }) => [id, name]));
       this.showKeys(keys);
       this.audit.replaceChildren();
       this.showActs(audit);
@@ -37,7 +50,7 @@ class KeysView extends HTMLElement {
   showKeys(keys) {
     const order = { active: 0, expired: 1, revoked: 2 };
     const sorted = [...keys].sort((a, b) => order[a.state] - order[b.state] || b.created_at - a.created_at);
-    const titles = ["Key", "Name", "Scopes", "Created", "Last used", "Ends", ""];
+    const titles = ["Key", "Name", "Scopes", "Created", "Last used", "Expires", ""];
     this.keys.replaceChildren(
       h(
         "div",
@@ -48,22 +61,21 @@ class KeysView extends HTMLElement {
   }
 
   keyRow(key) {
-    const ends = key.state === "revoked" ? `revoked ${ago(key.revoked_at)}` : key.expires_at === null ? "never" : until(key.expires_at);
+    const ends = { active: () => known(key.expires_at, until), expired: () => ["expired ", age(key.expires_at, ago)], revoked: () => ["revoked ", age(key.revoked_at, ago)] }[key.state]();
     const actions = key.state === "active" && [
       h("button", { class: "quiet", type: "button", onclick: () => this.rotate(key) }, "Rotate…"),
       h("button", { class: "quiet danger", type: "button", onclick: () => this.revoke(key) }, "Revoke…"),
     ];
-    const time = (at, words) => h("td", {}, at === null ? words : h("time", { title: dateTime(at) }, words));
     return h(
       "tr",
       { class: key.state === "active" ? null : "gone" },
-      h("td", {}, h("code", {}, `vk_${key.id}…`)),
+      h("td", {}, h("code", {}, keyName(key.id))),
       h("td", {}, key.name ?? "–"),
       h("td", {}, key.scopes.map((scope) => h("span", { class: "chip" }, scope))),
-      time(key.created_at, ago(key.created_at)),
-      time(key.last_used_at, ago(key.last_used_at)),
-      time(key.revoked_at ?? key.expires_at, ends),
-      h("td", { class: "actions" }, actions || key.state),
+      h("td", {}, age(key.created_at, ago)),
+      h("td", {}, known(key.last_used_at, ago)),
+      h("td", {}, ends),
+      h("td", { class: "actions" }, actions),
     );
   }
 
@@ -84,10 +96,11 @@ class KeysView extends HTMLElement {
             h(
               "div",
               { class: "event" },
-              h("time", { title: dateTime(act.at) }, ago(act.at)),
-              h("span", { class: "name" }, act.action),
-              h("span", { class: "id" }, act.subject),
-              h("span", { class: "rest" }, `by ${act.actor}`),
+              age(act.at, ago),
+              h("span", { class: "act" }, ACTS[act.action] ?? act.action),
+              h("span", { class: "id" }, act.action.startsWith("key.") ? keyName(act.subject) : act.subject),
+              h("span", { class: "name" }, act.detail.name ?? this.names.get(act.subject)),
+              h("span", { class: "rest" }, "by ", act.actor === OPERATOR ? "the operator" : h("span", { class: "id" }, keyName(act.actor))),
             ),
           ),
         ),
@@ -102,7 +115,7 @@ class KeysView extends HTMLElement {
     const name = h("input", { name: "name", maxlength: "256", autocomplete: "off", placeholder: "Where this key is used" });
     const scopes = this.session.scopes.map((scope) => h("label", { class: "check" }, h("input", { type: "checkbox", value: scope, checked: scope !== "admin" }), scope));
     const lasts = h("select", {}, Object.entries(LASTING).map(([seconds, word]) => h("option", { value: seconds }, word)));
-    this.form("New key", [field("Name", name), h("fieldset", {}, h("legend", {}, "Scopes"), scopes), field("Ends", lasts)], "Create", async (form) => {
+    this.form("New key", [field("Name", name), h("fieldset", {}, h("legend", {}, "Scopes"), scopes), field("Expires", lasts)], "Create", async (form) => {
       const chosen = [...form.querySelectorAll("input[type=checkbox]:checked")].map((box) => box.value);
       return api.createKey({ scopes: chosen, name: name.value || null, expires_in_seconds: lasts.value ? Number(lasts.value) : null });
     });
@@ -110,7 +123,7 @@ class KeysView extends HTMLElement {
 
   rotate(key) {
     const overlap = h("select", {}, Object.entries(OVERLAPS).map(([seconds, word]) => h("option", { value: seconds, selected: seconds === "3600" }, word)));
-    this.form(`Rotate vk_${key.id}…`, [h("p", {}, "A successor with the same scopes is made now; both work until the old one ends."), field("The old one ends", overlap)], "Rotate", () => api.rotateKey(key.id, { overlap_seconds: Number(overlap.value) }));
+    this.form(`Rotate ${keyName(key.id)}`, [h("p", {}, "A successor with the same scopes is made now; both work until the old one ends."), field("The old one ends", overlap)], "Rotate", () => api.rotateKey(key.id, { overlap_seconds: Number(overlap.value) }));
   }
 
   // A dialog that makes a key, and then shows it, this once.
@@ -126,7 +139,7 @@ class KeysView extends HTMLElement {
       try {
         const made = await act(form);
         const done = h("button", { class: "primary", type: "button", onclick: () => dialog.close() }, "I have copied it");
-        dialog.replaceChildren(h("h2", { id: "form-title" }, "The new key"), h("p", {}, "It is shown only now."), copyable(made.key, `Key ${made.id}`), h("div", { class: "actions" }, done));
+        dialog.replaceChildren(h("h2", { id: "form-title" }, "The new key"), h("p", {}, "It is shown only now."), copyable(made.key, `Key ${keyName(made.id)}`), h("div", { class: "actions" }, done));
         this.load();
       } catch (refused) {
         told.replaceChildren(note("bad", refused.message));
@@ -139,8 +152,8 @@ class KeysView extends HTMLElement {
   }
 
   async revoke(key) {
-    const own = key.id === this.session.key_id ? " It is the one you are signed in with: this session ends with it." : "";
-    const sure = await confirmed({ title: `Revoke vk_${key.id}…?`, words: `Whoever uses it is refused within 2 s, for good.${own}`, verb: "Revoke" });
+    const own = key.id === this.session.key_id ? " It is the one you are signed in with: you will be signed out." : "";
+    const sure = await confirmed({ title: `Revoke ${keyName(key.id)}?`, words: `Whoever uses it is refused within 2 s, for good.${own}`, verb: "Revoke" });
     if (!sure) return;
     try {
       await api.revokeKey(key.id);

@@ -2,14 +2,14 @@
 
 import { api } from "../api.js";
 import { h } from "../dom.js";
-import { note } from "../parts.js";
-import { ago, dateTime, until } from "../time.js";
+import { age, note } from "../parts.js";
+import { ago, until } from "../time.js";
 
 class SessionsView extends HTMLElement {
   connectedCallback() {
     this.told = h("div", { "aria-live": "polite" });
     this.list = h("div");
-    this.replaceChildren(h("h1", {}, "Your sessions"), h("p", { class: "lead" }, "Browsers that are signed in with this key. They end with the key, or here."), this.told, this.list);
+    this.replaceChildren(h("h1", {}, "Your sign-ins"), h("p", { class: "lead" }, "Browsers that are signed in with this key. They end with the key, or here."), this.told, this.list);
     this.load();
   }
 
@@ -28,7 +28,7 @@ class SessionsView extends HTMLElement {
       "li",
       { class: "card" },
       h("div", {}, h("b", {}, session.browser || "A browser"), session.current && h("span", { class: "chip" }, "this one")),
-      h("small", {}, h("time", { title: dateTime(session.created_at) }, `Signed in ${ago(session.created_at)}`), ` · ends ${until(session.expires_at)}`),
+      h("small", {}, "Signed in ", age(session.created_at, ago), " · ends ", age(session.expires_at, until)),
       end,
     );
   }

@@ -3,13 +3,15 @@
 import * as address from "../address.js";
 import { api } from "../api.js";
 import { stateOf } from "../arrange.js";
-import { h, s, setText } from "../dom.js";
+import { h, s, setText, setVariable, uniqueId } from "../dom.js";
 import { fleet } from "../fleet.js";
-import { bytes, confirmed, emptyState, note, stateBadge, STATE_HINTS } from "../parts.js";
+import { bytes, confirmed, emptyState, hatch, note, plural, stateBadge, STATE_HINTS, swatch } from "../parts.js";
 import { ago, clockTime, dateTime, duration, everySecond, minuteTime, now } from "../time.js";
-import { eventRow } from "./event-row.js";
+import { eventLine, settle } from "./event-row.js";
 
 const DAY = 86400;
+// Why somebody is not simply there.
+const TROUBLED = ["lost", "left", "conflict"];
 const REASONS = { left: "left", lost: "lost", removed: "removed" };
 
 class WorkerView extends HTMLElement {
@@ -45,21 +47,22 @@ class WorkerView extends HTMLElement {
       h(
         "article",
         { class: "worker-page" },
-        h("nav", { "aria-label": "Back" }, h("a", { href: address.href({}), "data-in": true }, "← Fleet")),
+        h("nav", { "aria-label": "Back" }, h("a", { class: "quiet", href: address.href({}), "data-in": true }, "← Fleet")),
         h("header", {}, h("div", {}, h("h1", { class: "id" }, this.agentId), h("p", { class: "now" }, this.state, this.why)), isAdmin && remove),
         this.told,
+        h("section", { "aria-label": "What it says of itself" }, this.facts),
         this.history,
-        h("section", { "aria-label": "What it says of itself" }, h("h2", {}, "What it says of itself"), this.facts),
       ),
     );
   }
 
   show() {
     const worker = fleet.workers.get(this.agentId);
-    this.state.hidden = !worker;
+    if (worker && worker === this.shown) return;
+    this.shown = worker;
+    this.state.hidden = this.facts.parentElement.hidden = !worker;
     if (!worker) {
       setText(this.why, fleet.isKnown ? "It is not on the roster." : "Reading the roster…");
-      this.facts.replaceChildren();
       return;
     }
     this.state.show(stateOf(worker));
@@ -71,72 +74,90 @@ class WorkerView extends HTMLElement {
       Project: worker.project,
       Region: worker.region,
       Host: worker.host,
+      CPU: worker.cpu_pct === null ? null : `${worker.cpu_pct}%`,
+      Memory: worker.memory_rss_bytes === null ? null : `${bytes(worker.memory_rss_bytes)} of ${bytes(worker.memory_total_bytes)}${worker.memory_pct === null ? "" : ` (${worker.memory_pct}%)`}`,
       "Dispatch name": worker.dispatch_name,
       "Process started": worker.started_at && dateTime(worker.started_at),
       "First seen": dateTime(worker.first_seen),
       "Last beat": dateTime(worker.last_seen),
       "Its own clock then": worker.ts && dateTime(worker.ts),
-      CPU: worker.cpu_pct === null ? null : `${worker.cpu_pct}%`,
-      Memory: worker.memory_rss_bytes === null ? null : `${bytes(worker.memory_rss_bytes)} of ${bytes(worker.memory_total_bytes)}${worker.memory_pct === null ? "" : ` (${worker.memory_pct}%)`}`,
     };
-    this.facts.replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value ?? "–")]));
+    this.facts.replaceChildren(...Object.entries(facts).flatMap(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "–"))));
+    if (!this.drawn) this.draw();
   }
 
   tick() {
     const worker = fleet.workers.get(this.agentId);
-    if (worker) setText(this.why, `${STATE_HINTS[stateOf(worker)]} · last beat ${ago(worker.last_seen)}`);
+    if (!worker) return;
+    const state = stateOf(worker);
+    const words = [TROUBLED.includes(state) && STATE_HINTS[state], worker.active_sessions && plural(worker.active_sessions, "session"), `last beat ${ago(worker.last_seen)}`];
+    setText(this.why, words.filter(Boolean).join(" · "));
   }
 
   async load() {
     try {
-      this.draw(await api.timeline(this.agentId));
+      this.timeline = await api.timeline(this.agentId);
+      this.draw();
     } catch (refused) {
       if (refused.status !== 404) this.told.replaceChildren(note("bad", refused.message));
     }
   }
 
-  draw(timeline) {
-    const uptime = Object.entries(timeline.uptime).map(([span, { ratio, online_seconds: online, gap_seconds: gap }]) =>
+  // What was, once it is known and so is the worker itself.
+  draw() {
+    const { timeline, shown: worker } = this;
+    if (!timeline || !worker) return;
+    this.drawn = true;
+    const changes = h("ol", { class: "events" }, timeline.transitions.slice(-100).reverse().map((event) => eventLine(event, { withWorker: false })));
+    settle(changes);
+    this.history.replaceChildren(
+      h("section", { "aria-label": "Last 24 hours" }, h("h2", {}, "Last 24 hours"), this.strip(timeline, worker.first_seen)),
+      h("section", { class: "tiles", "aria-label": "Uptime" }, this.uptimes(timeline, worker.first_seen)),
+      h("section", { "aria-label": "Changes" }, h("h2", {}, "Changes"), changes.children.length ? changes : emptyState("Nothing has changed yet")),
+    );
+  }
+
+  uptimes({ uptime, server_time: end }, firstSeen) {
+    // In its first day a week says the same as the day.
+    const spans = end - firstSeen > DAY ? Object.entries(uptime) : [["24h", uptime["24h"]]];
+    return spans.map(([span, { ratio, counted_seconds: counted, gap_seconds: gap }]) =>
       h(
         "div",
         { class: "tile" },
         h("span", { class: "label" }, `Uptime ${span}`),
         h("b", { class: "number" }, ratio === null ? "–" : `${(ratio * 100).toFixed(ratio === 1 ? 0 : 2)}%`),
-        h("small", {}, `online ${duration(online)}${gap >= 1 ? `, collector away ${duration(gap)}` : ""}`),
-      ),
-    );
-    const spells = timeline.spells.length;
-    const told = timeline.transitions.slice(-100).reverse();
-    this.history.replaceChildren(
-      h("section", { class: "tiles", "aria-label": "Uptime" }, uptime),
-      h("section", { "aria-label": "Last 24 hours" }, h("h2", {}, "Last 24 hours"), this.strip(timeline), h("p", { class: "hint" }, `${spells === 1 ? "One spell" : `${spells} spells`} online.`)),
-      h(
-        "section",
-        { "aria-label": "Changes" },
-        h("h2", {}, "Changes"),
-        told.length ? h("ol", { class: "events" }, told.map((event) => h("li", {}, eventRow(event, { withWorker: false })))) : emptyState("Nothing has changed yet"),
+        h("small", {}, [`seen for ${duration(counted)}`, gap >= 1 && `collector away ${duration(gap)}`].filter(Boolean).join(" · ")),
       ),
     );
   }
 
-  strip({ spells, gaps, server_time: end }) {
+  strip({ spells, gaps, server_time: end }, firstSeen) {
     const since = end - DAY;
+    const pattern = uniqueId("away");
     const place = (at) => (Math.max(0, at - since) / DAY) * 1000;
-    const drawn = (from, to, kind, words) => {
+    const drawn = (from, to, looks, words) => {
       const x = place(from);
-      const mark = s("rect", { x, y: 0, height: 28, width: Math.max(1.5, place(to) - x), class: kind });
-      mark.append(s("title", {}, words));
-      return mark;
+      return s("rect", { x, y: 0, height: 28, width: Math.max(1.5, place(to) - x), ...looks }, s("title", {}, words));
     };
+    const isYoung = firstSeen > since;
+    const unknown = isYoung && drawn(since, firstSeen, { class: "not-known" }, `Not known yet: first seen ${clockTime(firstSeen)}`);
     const marks = spells
       .filter((spell) => (spell.online_until ?? end) > since)
-      .map(({ online_from: from, online_until: to, reason }) => drawn(from, to ?? end, "spell", `Online ${clockTime(from)} – ${to ? `${clockTime(to)}, ${REASONS[reason]}` : "now"} (${duration((to ?? now()) - from)})`));
-    const away = gaps.filter((gap) => gap.ended_at > since).map(({ began_at: from, ended_at: to }) => drawn(from, to, "gap", `The collector was away, ${clockTime(from)} to ${clockTime(to)}`));
+      .map(({ online_from: from, online_until: to, reason }) => drawn(from, to ?? end, { class: "spell" }, `Online ${clockTime(from)} – ${to ? `${clockTime(to)}, ${REASONS[reason]}` : "now"} (${duration((to ?? now()) - from)})`));
+    const missed = gaps.filter((gap) => gap.ended_at > Math.max(since, firstSeen));
+    const away = missed.flatMap(({ began_at: from, ended_at: to }) => {
+      const counted = Math.max(from, firstSeen);
+      const words = `The collector was away, ${clockTime(from)} to ${clockTime(to)}`;
+      return [drawn(counted, to, { class: "gap" }, words), drawn(counted, to, { fill: `url(#${pattern})` }, words)];
+    });
+    const seen = isYoung && h("span", { class: "since" }, `first seen ${minuteTime(firstSeen)}`);
+    if (seen) setVariable(seen, "--at", String(place(firstSeen) / 1000));
     return h(
       "figure",
       { class: "strip" },
-      s("svg", { viewBox: "0 0 1000 28", preserveAspectRatio: "none", role: "img", "aria-label": `Online in the last 24 hours: ${spells.length} spells` }, marks, away),
-      h("figcaption", { class: "band-foot", "aria-hidden": "true" }, h("span", {}, minuteTime(since)), h("span", {}, "now")),
+      s("svg", { viewBox: "0 0 1000 28", preserveAspectRatio: "none", role: "img", "aria-label": `Online in the last 24 hours: ${plural(spells.length, "spell")}` }, hatch(pattern), unknown, marks, away),
+      h("div", { class: "band-foot", "aria-hidden": "true" }, h("span", {}, `yesterday ${minuteTime(since)}`), seen, h("span", {}, "now")),
+      h("figcaption", { class: "legend" }, swatch("there", `online, ${plural(marks.length, "spell")}`), swatch("not-there", "offline"), isYoung && swatch("not-known", "not known yet"), missed.length > 0 && swatch("away", "collector away")),
     );
   }
 
