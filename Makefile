@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-console peer peer-report recipes bench-ingest bench-subscribers bench-producer clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-console proof-partitions peer peer-report recipes bench-ingest bench-subscribers bench-producer clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -58,6 +58,10 @@ proof-feed: install  ## follow the feed while collectors are killed: nothing los
 
 proof-console: install  ## the console with 5,000 workers beside 50: tasks, frames, memory (needs chromium)
 	$(BIN)/python -m benchmarks.console
+
+proof-partitions: install  ## the suite, then all tests, with the cloud store's tables in parts by tenant
+	$(BIN)/python -m conformance --target partitioned
+	PARTITIONED=1 $(BIN)/pytest -n 4 --dist worksteal --ignore tests/test_store_partitions.py
 
 peer: install  ## the real voicegateway producer, unmodified, against this collector (needs the network)
 	PEER=1 $(BIN)/pytest tests/test_peer.py

@@ -55,7 +55,9 @@ def _are_targets(
 
 
 @click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--target", callback=_is_target, help="selfhosted, cloud, or an address.")
+@click.option(
+    "--target", callback=_is_target, help="selfhosted, cloud, partitioned, or an address."
+)
 @click.option(
     "--compare",
     nargs=2,

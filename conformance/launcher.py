@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from conformance.clocks import MovedClock
+from conformance.partitions import partition
 from conformance.postgres import Server, installations
 from conformance.target import Keys, Target, Unreachable
 
-OWN = ("selfhosted", "cloud")
+# The last is the cloud store with its tables in parts, by tenant.
+OWN = ("selfhosted", "cloud", "partitioned")
 START = 1_783_200_000_000_000
 # Small enough to be filled by a case, large enough for all the others at once.
 SETTINGS = {
@@ -124,6 +126,9 @@ async def launched(kind: str, tree: Path = ROOT) -> AsyncIterator[Target]:
     """A collector over a new store of this kind, gone with the block; its code is the tree's."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name, _postgres(kind) as server:
         url = server.url() if server else f"sqlite:///{Path(name) / 'collector.db'}"
+        if server and kind == "partitioned":
+            await _migrate(url, tree)
+            server.execute(partition())
         async with launched_on(url, kind, tree=tree) as target:
             yield target
 
@@ -158,8 +163,21 @@ async def _mint_all(collector: Launched) -> Keys:
     )
 
 
+async def _migrate(store_url: str, tree: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "collector", "migrate"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=tree,
+        env=_environment() | {"COLLECTOR_STORE_URL": store_url, "PYTHONPATH": str(tree)},
+    )
+    said, _ = await process.communicate()
+    if process.returncode != 0:
+        raise Unreachable(f"the store was not migrated:\n{said.decode()[-2000:]}")
+
+
 def _postgres(kind: str) -> AbstractContextManager[Server | None]:
-    if kind != "cloud":
+    if kind == "selfhosted":
         return nullcontext()
     found = installations()
     if not found:

@@ -19,6 +19,7 @@ from collector.store.cloud import CloudStore
 from collector.store.open import store_for
 from collector.store.protocol import Store
 from collector.store.selfhosted import SelfHostedStore
+from conformance.partitions import partition
 from conformance.postgres import Server, installations
 from tests.databases import TEMPLATE, Databases, administer, empty
 from tests.digests import CHEAP, DEAR
@@ -167,8 +168,10 @@ def anyio_backend() -> str:
 async def _make_template(server: str) -> None:
     await administer(server, f"DROP DATABASE IF EXISTS {TEMPLATE} WITH (FORCE)")
     await administer(server, f"CREATE DATABASE {TEMPLATE} TEMPLATE template0")
-    url = make_url(server).set(database=TEMPLATE)
-    await _migrate(CloudStore(url.render_as_string(hide_password=False)))
+    url = make_url(server).set(database=TEMPLATE).render_as_string(hide_password=False)
+    await _migrate(CloudStore(url))
+    if os.environ.get("PARTITIONED"):
+        await administer(url, partition())
 
 
 async def _migrate(store: SelfHostedStore | CloudStore) -> None:

@@ -249,7 +249,7 @@ def test_what_two_targets_do_differently_is_named() -> None:
     ("arguments", "said"),
     [
         ([], "either --target or --compare"),
-        (["--target", "elsewhere"], "neither selfhosted nor cloud"),
+        (["--target", "elsewhere"], "neither selfhosted nor cloud nor partitioned"),
         (["--target", "http://127.0.0.1:1"], "--key and --other-key"),
         (["--target", "selfhosted", "--rule", "R999"], "no case has the rule R999"),
         (["--target", "selfhosted", "--matrix"], "--matrix needs --compare"),

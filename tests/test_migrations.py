@@ -27,8 +27,13 @@ async def opened(url: str) -> CloudStore | SelfHostedStore:
 
 
 def differences(conn: Connection) -> list[Any]:
-    context = MigrationContext.configure(conn, opts={"compare_type": True})
-    return list(compare_metadata(context, metadata))
+    def belongs_here(item: Any, *_: object) -> bool:
+        """Autogenerate does not ask what is for one dialect alone."""
+        condition = getattr(item, "_ddl_if", None)
+        return condition is None or condition.dialect == conn.dialect.name
+
+    opts = {"compare_type": True, "include_object": belongs_here}
+    return list(compare_metadata(MigrationContext.configure(conn, opts=opts), metadata))
 
 
 def found_names(conn: Connection) -> dict[str, tuple[set[object], dict[str, object]]]:

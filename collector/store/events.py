@@ -11,7 +11,20 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Connection, Select, cast, delete, func, literal, select
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    FromClause,
+    Select,
+    and_,
+    cast,
+    delete,
+    func,
+    literal,
+    select,
+    true,
+)
 
 from collector.store.beats import Dialect, worker_json
 from collector.store.schema import event_counters, events, log_epoch
@@ -79,19 +92,28 @@ def news(conn: Connection, heads: Mapping[str, int], limit: int) -> dict[str, li
 
     Everybody's next line comes before anybody's second: a long log makes no other one wait.
     """
-    each = func.json_each_text if conn.dialect.name == "postgresql" else func.json_each
-    known = each(literal(dict(heads), JSON)).table_valued("key", "value")
-    statement = (
-        select(_c.tenant_id, *_LINE)
-        .join_from(known, events, _c.tenant_id == known.c.key)
-        .where(_c.n > cast(known.c.value, BigInteger))
-        .order_by(_c.n - cast(known.c.value, BigInteger), _c.tenant_id)
-        .limit(limit)
-    )
     found: dict[str, list[Event]] = {}
-    for tenant_id, *line in conn.execute(statement):
+    for tenant_id, *line in conn.execute(_news(conn.dialect.name, heads, limit)):
         found.setdefault(tenant_id, []).append(_line(line))
     return found
+
+
+def _news(dialect: str, heads: Mapping[str, int], limit: int) -> Select[Any]:
+    each = func.json_each_text if dialect == "postgresql" else func.json_each
+    known = each(literal(dict(heads), JSON)).table_valued("key", "value")
+    head = cast(known.c.value, BigInteger)
+    is_news = and_(_c.tenant_id == known.c.key, _c.n > head)
+    lines: FromClause = events
+    if dialect == "postgresql":
+        # Each log by its key, as SQLite does anyway: else all that is kept of all tenants is read.
+        lines = select(events).where(is_news).order_by(_c.n).limit(limit).lateral()
+        is_news = true()
+    return (
+        select(lines.c.tenant_id, *(lines.c[column.name] for column in _LINE))
+        .join_from(known, lines, is_news)
+        .order_by(lines.c.n - head, lines.c.tenant_id)
+        .limit(limit)
+    )
 
 
 def of_worker(
