@@ -33,9 +33,6 @@ class Window(wrk.Window):
 
     used: Mapping[str, float]
 
-    def __str__(self) -> str:
-        return f"{self.rate:.0f} beats a second"
-
     def a_beat(self, meter: str) -> float:
         return self.used[meter] / self.beats
 
@@ -87,7 +84,8 @@ async def collector(
     url = where.new(kind)
     async with opened(url) as store:
         if fleet.beating < fleet.workers:
-            await fill(where, url, store, fleet)
+            await fill(store, fleet)
+            where.settle(url)
         fleet = await admit(store, fleet)
         async with _serving(where, command, url) as process:
             await _warm(process, fleet)

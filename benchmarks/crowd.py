@@ -11,7 +11,6 @@ import argon2
 from sqlalchemy import Connection, text
 
 from benchmarks.fleet import BODY, NUMBER, Fleet
-from benchmarks.places import Places
 from collector.clock import SystemClock
 from collector.store.keys import next_revision
 from collector.store.protocol import Store
@@ -62,7 +61,7 @@ def _add_keys(conn: Connection, rows: Iterable[dict[str, Any]]) -> None:
     conn.execute(keys.insert(), [row | {"revision": revision} for row in rows])
 
 
-async def fill(where: Places, url: str, store: Store, fleet: Fleet) -> None:
+async def fill(store: Store, fleet: Fleet) -> None:
     """All of the fleet's workers are in the store, and were lost a day ago."""
     columns = _columns(fleet, SystemClock().now() - DAY)
     for first in range(0, fleet.workers, CHUNK):
@@ -73,7 +72,6 @@ async def fill(where: Places, url: str, store: Store, fleet: Fleet) -> None:
             end=min(first + CHUNK, fleet.workers),
         )
         await _relational(store)._write(_execute, statement)
-    where.settle(url)
 
 
 def _execute(conn: Connection, statement: str) -> None:

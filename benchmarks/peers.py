@@ -36,13 +36,13 @@ class Peer:
     fleet: Fleet
     file: Path
 
-    async def rate(self) -> float:
-        """Beats a second over one window; what was under way at its end is waited for."""
+    async def window(self) -> wrk.Window:
+        """One window; what was under way at its end is waited for."""
         target = wrk.Target(self.url, self.file, 0)
         found = await wrk.window(target, SECONDS, CONNECTIONS)
         await asyncio.sleep(DRAIN_SECONDS)
         await self.beat([0])
-        return found.rate
+        return found
 
     async def beat(self, numbers: Iterable[int]) -> None:
         """One of each of these workers, one after the other."""

@@ -49,6 +49,9 @@ class Window:
     def rate(self) -> float:
         return self.beats / self.seconds
 
+    def __str__(self) -> str:
+        return f"{self.rate:.0f} beats a second"
+
 
 def require() -> None:
     if shutil.which("wrk") is None:

@@ -42,7 +42,8 @@ async def _of_store(bench: Bench, kind: Kind) -> list[Figure]:
             bench.say(f"{STORES[kind]}: {name}")
             ours = contenders.collector(bench.where, kind, fleet=fleet)
             running[name] = await stack.enter_async_context(ours)
-            await running[name].window(bench.seconds)
+            if not bench.quick:
+                await running[name].window(bench.seconds)
         windows = await take_turns(bench, _turns(bench, running))
         figures = _ratios(STORES[kind], windows)
         return figures + ([] if bench.quick else await _memory(STORES[kind], running))

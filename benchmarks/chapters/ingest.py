@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import product
 
-from benchmarks import contenders, peers
+from benchmarks import contenders, peers, wrk
 from benchmarks.contenders import Contender, Window
 from benchmarks.figures import Figure, at_least, at_most, ratios
 from benchmarks.fleet import muster
 from benchmarks.paced import Paced, paced
 from benchmarks.places import KINDS, STORES, Kind
 from benchmarks.suite import Bench
-from benchmarks.turns import take_turns
+from benchmarks.turns import Turn, take_turns
 from conformance.target import Unreachable
 
 ROUTE, ENDPOINT, RAW = "a no-op Starlette route", "a no-op ASGI endpoint", "a no-op raw ASGI app"
@@ -39,6 +40,7 @@ OF_RAW: dict[Kind, float] = {"selfhosted": 0.5, "cloud": 0.6}
 PACE = 0.7
 TIMES_THE_PEER = {10: 30, 1000: 250}
 PEER_REPETITIONS = 3
+CONNECTIONS = (peers.CONNECTIONS, wrk.CONNECTIONS)
 
 Windows = Mapping[str, Sequence[Window]]
 
@@ -46,7 +48,7 @@ Windows = Mapping[str, Sequence[Window]]
 async def measure(bench: Bench) -> Sequence[Figure]:
     async with AsyncExitStack() as stack:
         running = await _start(bench, stack)
-        for each in running.values():
+        for each in () if bench.quick else running.values():
             await each.window(bench.seconds)
         delays: dict[str, list[Paced]] = {store: [] for store in STORES.values()}
         turns = {name: partial(_turn, bench, name, running[name], delays) for name in running}
@@ -139,28 +141,40 @@ def _delays(store: str, found: Sequence[Paced]) -> list[Figure]:
 
 
 async def _beside_the_peer(bench: Bench, running: Mapping[str, Contender]) -> list[Figure]:
-    """Ours with 10,000 workers, the peer with few, at the concurrency that it bears."""
+    """Ours with 10,000 workers, the peer with few, and over as few connections as it bears."""
     try:
         async with AsyncExitStack() as stack:
-            turns = {
-                str(size): (await stack.enter_async_context(peers.peer(bench.where, size))).rate
+            turns: dict[str, Turn[wrk.Window]] = {
+                _peer(size): (await stack.enter_async_context(peers.peer(bench.where, size))).window
                 for size in TIMES_THE_PEER
             }
-            turns |= {store: partial(_few, bench, running[store]) for store in STORES.values()}
-            rates = await take_turns(bench, turns, min(PEER_REPETITIONS, bench.repetitions))
+            for store, connections in product(STORES.values(), CONNECTIONS):
+                turn = partial(running[store].window, bench.seconds, connections=connections)
+                turns[_over(store, connections)] = turn
+            windows = await take_turns(bench, turns, min(PEER_REPETITIONS, bench.repetitions))
     except Unreachable as error:
         bench.say(f"without the peer: {error}")
         return []
     return [
-        Figure(
-            f"{store}: times the peer with {size:,} workers, {peers.CONNECTIONS} connections",
-            ratios(rates[store], rates[str(size)]),
-            at_least(goal),
-        )
+        _times_the_peer(windows, store, size, connections)
         for store in STORES.values()
-        for size, goal in TIMES_THE_PEER.items()
+        for size, connections in product(TIMES_THE_PEER, CONNECTIONS)
     ]
 
 
-async def _few(bench: Bench, contender: Contender) -> float:
-    return (await contender.window(bench.seconds, connections=peers.CONNECTIONS)).rate
+def _times_the_peer(
+    windows: Mapping[str, Sequence[wrk.Window]], store: str, size: int, connections: int
+) -> Figure:
+    """At equal concurrency it has a goal; ours over more connections is only reported."""
+    ours, theirs = _over(store, connections), _peer(size)
+    rates = [[each.rate for each in windows[name]] for name in (ours, theirs)]
+    goal = at_least(TIMES_THE_PEER[size]) if connections == peers.CONNECTIONS else None
+    return Figure(f"{ours}: times {theirs}", ratios(*rates), goal)
+
+
+def _peer(size: int) -> str:
+    return f"the peer with {size:,} workers over {peers.CONNECTIONS}"
+
+
+def _over(store: str, connections: int) -> str:
+    return f"{store} over {connections} connections"
