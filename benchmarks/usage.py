@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -17,12 +18,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def family_cpu_seconds(pid: int) -> float:
-    """With the children that live; who ends meanwhile has been waited for."""
-    return cpu_seconds(pid) + sum(map(cpu_seconds, children(pid)))
-
-
-def children(pid: int) -> list[int]:
-    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    """With the children that live; who ends meanwhile is waited for, and so is counted last."""
+    living = 0.0
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            living += cpu_seconds(int(child))
+    return living + cpu_seconds(pid)
 
 
 def resident_bytes(pid: int) -> int:
