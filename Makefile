@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-console proof-partitions peer peer-report recipes bench-ingest bench-subscribers bench-producer clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-console proof-partitions peer peer-report recipes bench bench-quick bench-subscribers bench-producer clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -72,8 +72,11 @@ peer-report: install  ## the suite against the real voicegateway server, into do
 recipes: install  ## the recipes for LiveKit and Pipecat, with the real packages (needs the network)
 	RECIPES=1 $(BIN)/pytest tests/test_recipes_voice.py
 
-bench-ingest: install  ## heartbeats a second on each store, as ratios (needs wrk)
-	$(BIN)/python -m benchmarks.ingest
+bench: install  ## the whole suite: every figure with its goal (needs wrk; some 25 minutes)
+	$(BIN)/python -m benchmarks.suite
+
+bench-quick: install  ## the same, small, in three minutes
+	$(BIN)/python -m benchmarks.suite --quick
 
 bench-subscribers: install  ## heartbeats a second with a thousand subscribers, of without (needs wrk)
 	$(BIN)/python -m benchmarks.subscribers

@@ -1,102 +1,139 @@
-"""Servers that take turns under the same load: ours, one upsert a request, and a no-op."""
+"""Servers that take turns under the same load: ours, one upsert a request, and no-ops."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from benchmarks import load, processes, wrk
-from benchmarks.fleet import STRANGERS, Fleet, enlist, muster
+from benchmarks import load, processes, usage, wrk
+from benchmarks.crowd import admit, fill
+from benchmarks.fleet import STRANGERS, Fleet, muster
 from benchmarks.places import Kind, Places, opened
 from collector.store.protocol import Store
 
-NO_OP = "no-op"
-GROUP = "group commit"
-ONE_BY_ONE = "one upsert a request"
-PREPARED = "one upsert a request, prepared"
-COMMANDS = {
-    NO_OP: (sys.executable, "-m", "benchmarks.variants", "no-op"),
-    GROUP: processes.SERVE,
-    ONE_BY_ONE: (sys.executable, "-m", "benchmarks.variants", "one-by-one"),
-    PREPARED: (sys.executable, "-m", "benchmarks.variants", "prepared"),
-}
+VARIANT = (sys.executable, "-m", "benchmarks.variants")
+NO_OP = (*VARIANT, "no-op")
+NO_OP_ENDPOINT = (*VARIANT, "no-op-endpoint")
+NO_OP_RAW = (*VARIANT, "no-op-raw")
+ONE_BY_ONE = (*VARIANT, "one-by-one")
+PREPARED = (*VARIANT, "prepared")
+WARMING_AT_ONCE = 16
 
-# On SQLite the plain way is the prepared one.
-WAYS: dict[Kind, tuple[str, ...]] = {
-    "selfhosted": (GROUP, ONE_BY_ONE),
-    "cloud": (GROUP, ONE_BY_ONE, PREPARED),
-}
+# Something that only grows; a window tells by how much it did.
+Meter = Callable[[], float]
 
-# The no-op has no store: it is measured once, as the ceiling of both.
-Name = tuple[Kind | None, str]
+
+@dataclass(frozen=True)
+class Window(wrk.Window):
+    """And by how much each meter grew."""
+
+    used: Mapping[str, float]
+
+    def a_beat(self, meter: str) -> float:
+        return self.used[meter] / self.beats
+
+    def a_second(self, meter: str) -> float:
+        return self.used[meter] / self.seconds
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A running server, the load that is meant for it, and the store under it."""
+    """A running server, the fleet that beats on it, and the store under it if it has one."""
 
-    name: Name
-    target: wrk.Target
+    process: processes.Process
+    fleet: Fleet
+    file: Path
     store: Store | None = None
+    meters: dict[str, Meter] = field(default_factory=dict)
 
-    async def rate(self, seconds: int) -> float:
+    @property
+    def pid(self) -> int:
+        return self.process.popen.pid
+
+    async def window(
+        self, seconds: int, *, one_in: int = 0, connections: int = wrk.CONNECTIONS
+    ) -> Window:
         if self.store is not None:
-            await muster(self.store)
-        return await wrk.rate(self.target, seconds)
+            await muster(self.store, self.fleet)
+        address = f"http://{self.process.host}:{self.process.port}"
+        before = {name: read() for name, read in self.meters.items()}
+        found = await wrk.window(wrk.Target(address, self.file, one_in), seconds, connections)
+        used = {name: read() - before[name] for name, read in self.meters.items()}
+        return Window(found.beats, found.seconds, found.wrk_cpu_seconds, used)
 
 
 @asynccontextmanager
-async def contenders(
-    where: Places, kinds: tuple[Kind, ...], one_in: int
-) -> AsyncIterator[list[Contender]]:
-    """All of them serving, each on a store of its own, with warm caches."""
-    ways = [(kind, way) for kind in kinds for way in WAYS[kind]]
-    async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(_no_op(where, one_in)),
-            *[await stack.enter_async_context(_collector(where, *w, one_in)) for w in ways],
-        ]
+async def no_op(where: Places, command: tuple[str, ...]) -> AsyncIterator[Contender]:
+    """One that asks for no key and stores nothing."""
+    async with _serving(where, command, where.new("selfhosted")) as process:
+        yield Contender(process, STRANGERS, _file(where, process, STRANGERS))
 
 
 @asynccontextmanager
-async def _no_op(where: Places, one_in: int) -> AsyncIterator[Contender]:
-    async with _serving(where, (None, NO_OP), where.new("selfhosted")) as process:
-        yield Contender((None, NO_OP), _target(where, process, STRANGERS, one_in))
-
-
-@asynccontextmanager
-async def _collector(where: Places, kind: Kind, way: str, one_in: int) -> AsyncIterator[Contender]:
+async def collector(
+    where: Places,
+    kind: Kind,
+    command: tuple[str, ...] = processes.SERVE,
+    fleet: Fleet = STRANGERS,
+) -> AsyncIterator[Contender]:
+    """One on a store of its own, which has the whole fleet in it and knows its keys."""
     url = where.new(kind)
-    async with opened(url) as store, _serving(where, (kind, way), url) as process:
-        fleet = await enlist(store)
-        await _warm(process, fleet)
-        yield Contender((kind, way), _target(where, process, fleet, one_in), store)
+    async with opened(url) as store:
+        if fleet.beating < fleet.workers:
+            await fill(store, fleet)
+            where.settle(url)
+        fleet = await admit(store, fleet)
+        async with _serving(where, command, url) as process:
+            await _warm(process, fleet)
+            meters = _meters(where, kind, process.popen.pid)
+            yield Contender(process, fleet, _file(where, process, fleet), store, meters)
+
+
+def _meters(where: Places, kind: Kind, pid: int) -> dict[str, Meter]:
+    cpu: dict[str, Meter] = {"cpu": lambda: usage.family_cpu_seconds(pid)}
+    if kind == "selfhosted":
+        return cpu | {"written": lambda: usage.written_bytes(pid)}
+    server = where.postgres
+    return cpu | {
+        "store cpu": lambda: usage.family_cpu_seconds(server.pid or 0),
+        "written": lambda: float(server.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")),
+    }
 
 
 @asynccontextmanager
-async def _serving(where: Places, name: Name, url: str) -> AsyncIterator[processes.Process]:
-    log = where.directory / f"{name[0]}-{name[1]}.log"
-    process = await asyncio.to_thread(processes.start, COMMANDS[name[1]], store_url=url, log=log)
+async def _serving(
+    where: Places, command: tuple[str, ...], url: str
+) -> AsyncIterator[processes.Process]:
+    log = where.directory / "servers.log"
+    process = await asyncio.to_thread(processes.start, command, store_url=url, log=log)
     try:
         yield process
     finally:
-        process.stop()
+        await asyncio.to_thread(process.stop)
 
 
-def _target(where: Places, process: processes.Process, fleet: Fleet, one_in: int) -> wrk.Target:
+def _file(where: Places, process: processes.Process, fleet: Fleet) -> Path:
     file = where.directory / f"{process.port}.fleet"
     fleet.write(file)
-    return wrk.Target(f"http://{process.host}:{process.port}", file, one_in)
+    return file
 
 
 async def _warm(process: processes.Process, fleet: Fleet) -> None:
     """One beat with every key: its argon2 run is not part of a window."""
+    numbers = iter(range(len(fleet.keys)))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(WARMING_AT_ONCE):
+            group.create_task(_beat_with_each(process, fleet, numbers))
+
+
+async def _beat_with_each(process: processes.Process, fleet: Fleet, numbers: Iterable[int]) -> None:
     reader, writer = await asyncio.open_connection(process.host, process.port)
-    for key in fleet.keys:
-        status = await load.beat(reader, writer, key, "warm-up")
+    for n in numbers:
+        status = await load.ask(reader, writer, fleet.request(n))
         if status != 202:
             raise wrk.Void(f"a beat was answered {status}")
     writer.close()

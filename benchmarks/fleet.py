@@ -1,7 +1,7 @@
-"""The workers that beat in a measurement: 10,000 of 50 tenants, one key a tenant.
+"""The workers that beat in a measurement: 10,000 of 50 tenants, one key a tenant, unless told.
 
 A worker's beat is the 15 fields of the real producer. It is described once, here: as a template
-for the load generator, and as values for the store.
+for the load generators, and as values for the store.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from contract.vocabulary import KEY_LENGTH, KEY_PREFIX
 TENANTS = 50
 WORKERS = 10_000
 # Both keep their width, so that every beat has the same length.
-NUMBER = "#####"
+NUMBER = "######"
 SESSIONS = 1000
-CHUNK = 1000
+CHUNK = 5000
+# It has no factor in common with any number of workers here: taking every so-many-th of them,
+# round and round, comes to all parts of the fleet and to all tenants.
+SCATTERED = 7919
 
 BODY: dict[str, Any] = {
     "agent_id": f"worker-{NUMBER}",
@@ -43,59 +46,97 @@ BODY: dict[str, Any] = {
     "memory_total_bytes": 8_000_000_000,
     "cpu_pct": 12.5,
 }
+HEAD = """POST /v1/agents/heartbeat HTTP/1.1\r
+Host: collector\r
+Authorization: Bearer {key}\r
+Content-Type: application/json\r
+Content-Length: {length}\r
+\r
+"""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Worker n belongs to tenant n modulo 50."""
+    """Worker n belongs to tenant n modulo the number of keys."""
 
     keys: tuple[str, ...]
+    workers: int = WORKERS
+    # How many of the workers beat, each `stride` after the one before.
+    beating: int = WORKERS
+    stride: int = 1
+
+    def numbers(self) -> Iterator[int]:
+        """Of those that beat, in the order in which they do."""
+        return (place * self.stride % self.workers for place in range(self.beating))
+
+    def tenant(self, n: int) -> str:
+        return f"tenant-{n % len(self.keys):05}"
+
+    def key(self, n: int) -> str:
+        return self.keys[n % len(self.keys)]
+
+    def request(self, n: int) -> bytes:
+        """Worker n's beat as it is sent."""
+        body = json.dumps(BODY).replace(NUMBER, f"{n:06}")
+        return (HEAD.format(key=self.key(n), length=len(body)) + body).encode()
 
     def write(self, path: Path) -> None:
-        """What beats.lua reads: the template, then a key a line."""
-        path.write_text("\n".join((json.dumps(BODY), *self.keys)) + "\n")
+        """What beats.lua and `read` read: the template, the numbers, then a key a line."""
+        numbers = f"{self.workers} {self.beating} {self.stride}"
+        path.write_text("\n".join((json.dumps(BODY), numbers, *self.keys)) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Fleet:
+        _, numbers, *minted = path.read_text().splitlines()
+        return cls(tuple(minted), *map(int, numbers.split()))
 
 
-# For a server that asks for no key: beats of the same length all the same.
-STRANGERS = Fleet(tuple(KEY_PREFIX + "A" * KEY_LENGTH for _ in range(TENANTS)))
+def strangers(
+    tenants: int = TENANTS, workers: int = WORKERS, *, beating: int = 0, stride: int = 1
+) -> Fleet:
+    """A fleet whose keys nobody knows, of the right length all the same; all beat unless told."""
+    nobodys = (KEY_PREFIX + "A" * KEY_LENGTH,) * tenants
+    return Fleet(nobodys, workers, beating or workers, stride)
+
+
+# For a server that asks for no key.
+STRANGERS = strangers()
 
 
 async def enlist(store: Store) -> Fleet:
     """Mint a key for every tenant."""
     now = SystemClock().now()
     minted = [
-        (await keys.create(store, _tenant(n), ["ingest"], now=now))[1] for n in range(TENANTS)
+        (await keys.create(store, STRANGERS.tenant(n), ["ingest"], now=now))[1]
+        for n in range(TENANTS)
     ]
     return Fleet(tuple(minted))
 
 
-async def muster(store: Store) -> None:
-    """Everybody is there, has just beaten, and has the sessions that a window begins with.
+async def muster(store: Store, fleet: Fleet = STRANGERS) -> None:
+    """Who beats is there, has just beaten, and has the sessions that a window begins with.
 
     Without it the slow variants would come round to some workers only after the 45 s in which
     a worker counts as alive, and each such beat would be a return, not a mere beat.
     """
     now = SystemClock().now()
-    beats = sorted(_beats(now))
-    for start in range(0, WORKERS, CHUNK):
+    beats = sorted(_beats(fleet, now))
+    for start in range(0, len(beats), CHUNK):
         await store.commit(beats[start : start + CHUNK], now=now, gone=NO_GAP)
 
 
-def _beats(stamp: int) -> Iterator[Beat]:
+def _beats(fleet: Fleet, stamp: int) -> Iterator[Beat]:
     rest = {name: value for name, value in BODY.items() if name in Beat._fields}
     rest |= {"started_at": microseconds(BODY["started_at"]), "ts": microseconds(BODY["ts"])}
-    for n in range(WORKERS):
+    for n in fleet.numbers():
         named = {
-            "tenant_id": _tenant(n),
-            "agent_id": _numbered("agent_id", n),
-            "host": _numbered("host", n),
+            "tenant_id": fleet.tenant(n),
+            "agent_id": numbered("agent_id", n),
+            "host": numbered("host", n),
         }
         yield Beat(**{**rest, **named, "last_seen": stamp})
 
 
-def _numbered(field: str, n: int) -> str:
-    return str(BODY[field]).replace(NUMBER, f"{n:05}")
-
-
-def _tenant(n: int) -> str:
-    return f"tenant-{n % TENANTS:02}"
+def numbered(field: str, n: int) -> str:
+    """Worker n's own text in this field of its beat."""
+    return str(BODY[field]).replace(NUMBER, f"{n:06}")

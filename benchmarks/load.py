@@ -97,13 +97,17 @@ async def beat(
 ) -> int:
     """Send one beat; its status, once the whole answer is read."""
     body = json.dumps({"agent_id": agent_id, "agent_name": "load", "status": "idle"})
-    writer.write(
-        (
-            "POST /v1/agents/heartbeat HTTP/1.1\r\nHost: collector\r\n"
-            f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n{body}"
-        ).encode()
+    request = (
+        "POST /v1/agents/heartbeat HTTP/1.1\r\nHost: collector\r\n"
+        f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}"
     )
+    return await ask(reader, writer, request.encode())
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
+    """The status of the answer, once all of it is read."""
+    writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")
     length = _LENGTH.search(head)
     assert length is not None

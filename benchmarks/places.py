@@ -19,6 +19,8 @@ from conformance.postgres import Server, installations
 
 Kind = Literal["selfhosted", "cloud"]
 KINDS: tuple[Kind, ...] = ("selfhosted", "cloud")
+# What the figures call them.
+STORES: dict[Kind, str] = {"selfhosted": "SQLite", "cloud": "PostgreSQL"}
 
 
 @dataclass
@@ -36,6 +38,12 @@ class Places:
             return f"sqlite:///{self.directory / name}.db"
         self.postgres.execute(f"CREATE DATABASE {name}")
         return self.postgres.url(name)
+
+    def settle(self, url: str) -> None:
+        """Do now what PostgreSQL would do some minutes after a large change."""
+        if not url.startswith("sqlite"):
+            self.postgres.execute("VACUUM ANALYZE", url.rpartition("/")[2])
+            self.postgres.execute("CHECKPOINT")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from benchmarks.exchange import Build, serve
 from collector.api.parts import Parts
@@ -27,6 +27,7 @@ from collector.store.protocol import Store
 from collector.values import NO_GAP, Beat
 
 CONNECTIONS = 16
+ANSWER = b'{"status":"accepted"}'
 
 
 class Prepared(Intake):
@@ -96,18 +97,54 @@ def _with(settings: Settings, store: Store, intake: Callable[[Parts], Intake]) -
 
 
 def no_op(settings: Settings, store: Store) -> ASGIApp:
-    """The ceiling: a Starlette function route that answers at once."""
+    """A Starlette function route that answers at once."""
 
     async def accept(_request: Request) -> Response:
-        return Response(b'{"status":"accepted"}', 202, media_type="application/json")
+        return Response(ANSWER, 202, media_type="application/json")
 
-    app = Starlette(routes=[Route("/v1/agents/heartbeat", accept, methods=["POST"])])
+    return _routed(settings, store, accept)
+
+
+def no_op_endpoint(settings: Settings, store: Store) -> ASGIApp:
+    """The same as an ASGI class in the same router, which makes no request object."""
+    return _routed(settings, store, Raw(settings, store))
+
+
+class Raw:
+    """The ceiling of the server itself: an ASGI app with no router."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.state = create_app(settings, store=store).state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        headers = [(b"content-length", b"%d" % len(ANSWER)), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 202, "headers": headers})
+        await send({"type": "http.response.body", "body": ANSWER})
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    for event in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{event}.complete"})
+
+
+def _routed(settings: Settings, store: Store, endpoint: Callable[..., Any]) -> ASGIApp:
+    app = Starlette(routes=[Route("/v1/agents/heartbeat", endpoint, methods=["POST"])])
     # The server stops its app through these.
     app.state.parts = create_app(settings, store=store).state.parts
     return app
 
 
-BUILDS: dict[str, Build] = {"no-op": no_op, "one-by-one": one_by_one, "prepared": prepared}
+BUILDS: dict[str, Build] = {
+    "no-op": no_op,
+    "no-op-endpoint": no_op_endpoint,
+    "no-op-raw": Raw,
+    "one-by-one": one_by_one,
+    "prepared": prepared,
+}
 
 if __name__ == "__main__":
     serve(BUILDS[sys.argv[1]])

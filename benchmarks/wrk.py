@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
-
-from benchmarks.fleet import WORKERS
 
 CONNECTIONS = 64
 # One thread is ample, and leaves the cores to what is measured.
@@ -38,6 +37,22 @@ class Target:
     one_in: int
 
 
+@dataclass(frozen=True)
+class Window:
+    """What was accepted, and what it cost wrk itself."""
+
+    beats: int
+    seconds: float
+    wrk_cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.beats / self.seconds
+
+    def __str__(self) -> str:
+        return f"{self.rate:.0f} beats a second"
+
+
 def require() -> None:
     if shutil.which("wrk") is None:
         raise WrkMissing(MISSING)
@@ -45,15 +60,27 @@ def require() -> None:
 
 async def rate(target: Target, seconds: int) -> float:
     """Beats a second over one window, every one of them accepted."""
-    command = f"wrk --threads {THREADS} --connections {CONNECTIONS} --timeout 30s".split()
+    return (await window(target, seconds)).rate
+
+
+async def window(target: Target, seconds: int, connections: int = CONNECTIONS) -> Window:
+    """Every beat of it was accepted."""
+    before = _waited_for()
     process = await asyncio.create_subprocess_exec(
-        *command,
+        *f"wrk --threads {THREADS} --connections {connections} --timeout 30s".split(),
         *("--duration", f"{seconds}s", "--script", str(SCRIPT), target.address),
-        *("--", str(target.fleet), str(WORKERS), str(target.one_in)),
+        *("--", str(target.fleet), str(target.one_in)),
         stdout=asyncio.subprocess.PIPE,
     )
     said, _ = await process.communicate()
     counted = json.loads(said.splitlines()[-1])
     if counted["failed"] or not counted["requests"]:
         raise Void(f"void, not every beat was accepted:\n{said.decode()}")
-    return float(counted["requests"] / counted["microseconds"] * 1_000_000)
+    used = _waited_for() - before
+    return Window(counted["requests"], counted["microseconds"] / 1_000_000, used)
+
+
+def _waited_for() -> float:
+    """Processor time of the children that have ended: in a window that is wrk alone."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

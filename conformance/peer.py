@@ -104,7 +104,7 @@ async def _judge() -> Results:
     with tempfile.TemporaryDirectory(prefix="conformance-peer-") as name:
         directory = Path(name)
         keys = await _mint_all(directory)
-        async with _serving(directory) as url:
+        async with serving(directory) as url:
             target = Target(name=f"{NAME} {VERSION}", url=url, keys=keys)
             found = report.redacted(await _run(target), keys.all())
     described = replace(found.description, implementation=NAME, version=VERSION)
@@ -169,8 +169,8 @@ async def _mint(directory: Path, scopes: str, tenant: str | None = None) -> str:
 
 
 @asynccontextmanager
-async def _serving(directory: Path) -> AsyncIterator[str]:
-    """Its server at this address, ended with the block."""
+async def serving(directory: Path) -> AsyncIterator[str]:
+    """Its server at this address, on the config.yaml of this directory; ended with the block."""
     _say("starting its server")
     port, log = _free_port(), directory / "server.log"
     order = ("serve", "--host", "127.0.0.1", "--port", str(port))
