@@ -26,7 +26,7 @@ class Stage:
         self.kind = kind
         self.store = store
         self.directory = where.directory
-        self._url = url
+        self.url = url
         self._process: processes.Process | None = None
 
     @property
@@ -39,7 +39,7 @@ class Stage:
         await self.stop()
         log = self.directory / f"{self.kind}.log"
         self._process = await asyncio.to_thread(
-            processes.start, processes.SERVE, store_url=self._url, log=log
+            processes.start, processes.SERVE, store_url=self.url, log=log
         )
 
     async def stop(self) -> None:
