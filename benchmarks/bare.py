@@ -1,7 +1,11 @@
-"""The roster without a collector: the store's driver, the same SELECT, and the same encoder."""
+"""The roster without a collector: the store's driver, the same SELECT, and the same encoder.
+
+Garbage is collected as seldom as in the collector.
+"""
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -10,6 +14,7 @@ import asyncpg
 from pydantic_core import to_json
 from sqlalchemy import make_url
 
+from collector.cli.serve import COLLECT_AFTER
 from collector.values import Worker
 
 FIELDS = Worker._fields
@@ -52,6 +57,8 @@ class PostgresReader:
 
 
 async def reader(url: str) -> Reader:
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         return SqliteReader(str(parsed.database))
