@@ -18,6 +18,8 @@ from collector.workers import microseconds
 from contract.vocabulary import Scope
 
 Minted = tuple[Key, str]
+# Fewer keys than this are made before other processes have started.
+MANY = 50
 # A worker's tenant, its name and when it last beat.
 Sighting = tuple[str, str, int]
 
@@ -40,12 +42,14 @@ def _beats(seen: Iterable[Sighting]) -> Iterator[Beat]:
 
 
 async def mint(tenants: Sequence[str], scopes: tuple[Scope, ...]) -> list[Minted]:
-    """A real key for each; argon2 takes its time, so on all cores."""
+    """A real key for each; argon2 takes its time, so many of them are made on all cores."""
     one = partial(keys.mint, scopes=scopes, now=SystemClock().now())
     return await asyncio.to_thread(_mapped, one, tenants)
 
 
 def _mapped(one: partial[Minted], tenants: Sequence[str]) -> list[Minted]:
+    if len(tenants) < MANY:
+        return list(map(one, tenants))
     cores = len(os.sched_getaffinity(0))
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(cores, mp_context=fresh) as pool:

@@ -22,8 +22,8 @@ from collector.settings import Settings
 
 COLD_KEYS, QUICK_COLD_KEYS = 1000, 100
 COLD_TENANTS = 50
-# One takes most of a minute.
-COLD_STARTS = 2
+# One cold start takes most of a minute.
+COLD_STARTS, FLOODS = 2, 5
 SECONDS = 2
 
 
@@ -69,7 +69,7 @@ async def _measure(bench: Bench, kind: Kind, cold: Sequence[Minted]) -> list[Fig
             starts.append(await _cold_start(running, fleet, cold, seconds))
             bench.say(f"{kind}, cold start {n + 1}: {starts[-1]}")
         floods = []
-        for n in range(bench.repetitions):
+        for n in range(min(bench.repetitions, FLOODS)):
             floods.append(await _flood(running, fleet, ids, seconds))
             bench.say(f"{kind}, flood {n + 1}: {floods[-1]}")
     return [*_of_cold_starts(kind, starts, len(cold)), *_of_floods(kind, floods)]
