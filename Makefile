@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-console proof-partitions peer peer-report recipes bench bench-quick bench-subscribers bench-producer clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-console proof-partitions peer peer-report recipes bench bench-quick bench-producer clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -77,9 +77,6 @@ bench: install  ## the whole suite: every figure with its goal (needs wrk; some 
 
 bench-quick: install  ## the same, small, in three minutes
 	$(BIN)/python -m benchmarks.suite --quick
-
-bench-subscribers: install  ## heartbeats a second with a thousand subscribers, of without (needs wrk)
-	$(BIN)/python -m benchmarks.subscribers
 
 bench-producer: install  ## what register_worker costs its host, beside the peer's (needs the network once)
 	$(BIN)/python -m benchmarks.producer

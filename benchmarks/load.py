@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 PATIENCE_SECONDS = 30
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -96,7 +97,15 @@ async def beat(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str, agent_id: str
 ) -> int:
     """Send one beat; its status, once the whole answer is read."""
-    body = json.dumps({"agent_id": agent_id, "agent_name": "load", "status": "idle"})
+    body = {"agent_id": agent_id, "agent_name": "load", "status": "idle"}
+    return await send(reader, writer, key, body)
+
+
+async def send(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str, fields: Mapping[str, Any]
+) -> int:
+    """The same with any fields."""
+    body = json.dumps(fields)
     request = (
         "POST /v1/agents/heartbeat HTTP/1.1\r\nHost: collector\r\n"
         f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from collector.values import NO_GAP, SECOND, TTL, Event, Gap, Liveness, Worker
-from contract.vocabulary import CPU_PCT_DECIMALS
+from contract.vocabulary import CPU_PCT_DECIMALS, STATUSES
+
+# Made once: a roster has one for each of its thousands of workers.
+_LEFT = Liveness("offline", "left")
+_LOST = Liveness("offline", "lost")
+_ALIVE = {status: Liveness(status, "alive") for status in STATUSES}
 
 # After a gap the workers get this long to be heard again.
 HOLD = 20 * SECOND
@@ -25,10 +30,10 @@ def microseconds(value: float | None) -> int | None:
 def liveness(worker: Worker, now: int) -> Liveness:
     """Alive while the last beat is no more than 45 s old, whatever the row says."""
     if worker.status == "offline":
-        return Liveness("offline", "left")
+        return _LEFT
     if now - worker.last_seen > TTL:
-        return Liveness("offline", "lost")
-    return Liveness(worker.status, "alive")
+        return _LOST
+    return _ALIVE[worker.status]
 
 
 def announced(worker: Worker) -> Liveness:
@@ -39,14 +44,17 @@ def announced(worker: Worker) -> Liveness:
     snapshot would change nothing, log nothing, and leave the follower with it for ever.
     """
     match worker.reported:
-        case "left" | "lost" as reason:
-            return Liveness("offline", reason)
-    return Liveness(worker.status, "alive")
+        case "left":
+            return _LEFT
+        case "lost":
+            return _LOST
+    return _ALIVE[worker.status]
 
 
 def project(worker: Worker, now: int, seen: Liveness | None = None) -> dict[str, Any]:
     """The roster's object for this worker, as a reader at `now` may see it."""
     status, reason = seen or liveness(worker, now)
+    last_seen = worker.last_seen
     return {
         "agent_id": worker.agent_id,
         "agent_name": worker.agent_name,
@@ -62,11 +70,11 @@ def project(worker: Worker, now: int, seen: Liveness | None = None) -> dict[str,
         "ts": seconds(worker.ts),
         "memory_rss_bytes": worker.memory_rss_bytes,
         "memory_total_bytes": worker.memory_total_bytes,
-        "memory_pct": _memory_pct(worker),
-        "cpu_pct": _cpu_pct(worker),
+        "memory_pct": _memory_pct(worker.memory_rss_bytes, worker.memory_total_bytes),
+        "cpu_pct": _cpu_pct(worker.cpu_pct),
         "first_seen": seconds(worker.first_seen),
-        "last_seen": seconds(worker.last_seen),
-        "age_seconds": max(0, now - worker.last_seen) / SECOND,
+        "last_seen": last_seen / SECOND,
+        "age_seconds": (now - last_seen) / SECOND if now > last_seen else 0.0,
         "conflict": worker.conflict_seen is not None and now - worker.conflict_seen <= TTL,
     }
 
@@ -75,7 +83,7 @@ def project_line(event: Event) -> dict[str, Any]:
     """The worker of a log line, as it was when that was so."""
     # A line from before a field was there has none of it.
     worker = Worker(**{field: event.worker.get(field) for field in Worker._fields})  # type: ignore[arg-type]
-    seen = Liveness("offline", "lost") if event.type == "offline" else None
+    seen = _LOST if event.type == "offline" else None
     return project(worker, event.at, seen)
 
 
@@ -86,20 +94,18 @@ def project_vitals(worker: Worker) -> dict[str, Any]:
         "last_seen": seconds(worker.last_seen),
         "memory_rss_bytes": worker.memory_rss_bytes,
         "memory_total_bytes": worker.memory_total_bytes,
-        "memory_pct": _memory_pct(worker),
-        "cpu_pct": _cpu_pct(worker),
+        "memory_pct": _memory_pct(worker.memory_rss_bytes, worker.memory_total_bytes),
+        "cpu_pct": _cpu_pct(worker.cpu_pct),
     }
 
 
-def _memory_pct(worker: Worker) -> float | None:
-    if not worker.memory_rss_bytes or not worker.memory_total_bytes:
-        return None
-    return round(worker.memory_rss_bytes / worker.memory_total_bytes * 100, 1)
+def _memory_pct(used: int | None, total: int | None) -> float | None:
+    return round(used / total * 100, 1) if used and total else None
 
 
-def _cpu_pct(worker: Worker) -> float | None:
+def _cpu_pct(value: float | None) -> float | None:
     # Rounded, and never -0.0: two stores may differ in a float's last bit.
-    return None if worker.cpu_pct is None else round(worker.cpu_pct, CPU_PCT_DECIMALS) + 0.0
+    return None if value is None else round(value, CPU_PCT_DECIMALS) + 0.0
 
 
 def gone_before(gaps: Iterable[Gap], now: int) -> int:

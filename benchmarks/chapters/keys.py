@@ -1,0 +1,142 @@
+"""What keys cost those who beat: a cold start with a thousand of them, and floods of wrong ones.
+
+A wrong key with a public part of nobody's costs the collector a look-up; with somebody's it costs
+an argon2 run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from benchmarks import population, strangers, wrk
+from benchmarks.figures import Figure, at_least, at_most, ratios
+from benchmarks.fleet import Fleet, enlist, muster
+from benchmarks.places import KINDS, Kind
+from benchmarks.population import Minted
+from benchmarks.stage import Stage, stage
+from benchmarks.suite import Bench
+from collector.settings import Settings
+
+COLD_KEYS, QUICK_COLD_KEYS = 1000, 100
+COLD_TENANTS = 50
+# One cold start takes most of a minute.
+COLD_STARTS, FLOODS = 2, 5
+SECONDS = 2
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """Seconds until everybody was served, and what is beside it."""
+
+    served: float
+    bare: float
+    beats_before: float
+    beats_meanwhile: float
+
+
+@dataclass(frozen=True)
+class Flood:
+    """One window without, one with each kind of wrong key, and how many of those came."""
+
+    beats: float
+    beats_beside_unknown: float
+    beats_beside_wrong: float
+    unknown: float
+    wrong: float
+
+
+async def measure(bench: Bench) -> Sequence[Figure]:
+    count = QUICK_COLD_KEYS if bench.quick else COLD_KEYS
+    bench.say(f"minting {count} keys")
+    cold = await population.mint([f"cold-{n % COLD_TENANTS:02}" for n in range(count)], ("ingest",))
+    figures: list[Figure] = []
+    for kind in KINDS[:1] if bench.quick else KINDS:
+        figures += await _measure(bench, kind, cold)
+    return figures
+
+
+async def _measure(bench: Bench, kind: Kind, cold: Sequence[Minted]) -> list[Figure]:
+    async with stage(bench.where, kind) as running:
+        fleet = await enlist(running.store)
+        ids = [key.id for key in await running.store.keys(None)]
+        await population.admit(running.store, cold)
+        seconds = min(bench.seconds, SECONDS)
+        starts = []
+        for n in range(min(bench.repetitions, COLD_STARTS)):
+            starts.append(await _cold_start(running, fleet, cold, seconds))
+            bench.say(f"{kind}, cold start {n + 1}: {starts[-1]}")
+        floods = []
+        for n in range(min(bench.repetitions, FLOODS)):
+            floods.append(await _flood(running, fleet, ids, seconds))
+            bench.say(f"{kind}, flood {n + 1}: {floods[-1]}")
+    return [*_of_cold_starts(kind, starts, len(cold)), *_of_floods(kind, floods)]
+
+
+async def _cold_start(
+    running: Stage, fleet: Fleet, cold: Sequence[Minted], seconds: int
+) -> ColdStart:
+    """The collector starts anew, and knows nobody's key but those of the fleet that beats."""
+    bare = await strangers.bare_verification(cold, Settings().verifiers)
+    await running.start()
+    await running.warm(fleet.keys)
+    await muster(running.store)
+    target = running.target(fleet)
+    before = await wrk.rate(target, seconds)
+    serving = asyncio.create_task(strangers.all_served(running, cold))
+    meanwhile = [await wrk.rate(target, seconds)]
+    while not serving.done():
+        meanwhile.append(await wrk.rate(target, seconds))
+    # The last window began while some waited and ended when none did.
+    within = meanwhile[:-1] or meanwhile
+    return ColdStart(await serving, bare, before, statistics.mean(within))
+
+
+async def _flood(running: Stage, fleet: Fleet, ids: Collection[str], seconds: int) -> Flood:
+    await muster(running.store)
+    target = running.target(fleet)
+    alone = await wrk.rate(target, seconds)
+    beside_unknown, unknown = await asyncio.gather(
+        wrk.rate(target, seconds), strangers.flood(running, [], seconds)
+    )
+    beside_wrong, wrong = await asyncio.gather(
+        wrk.rate(target, seconds), strangers.flood(running, ids, seconds)
+    )
+    return Flood(alone, beside_unknown, beside_wrong, unknown, wrong)
+
+
+def _of_cold_starts(kind: Kind, starts: Sequence[ColdStart], count: int) -> list[Figure]:
+    served, before = [each.served for each in starts], [each.beats_before for each in starts]
+    return [
+        Figure(
+            f"{kind}: {count:,} cold keys served, times bare argon2",
+            ratios(served, [each.bare for each in starts]),
+            at_most(2),
+        ),
+        Figure(f"{kind}: the same in seconds", served, unit="s"),
+        Figure(
+            f"{kind}: known keys' beats meanwhile, of before",
+            ratios([each.beats_meanwhile for each in starts], before),
+            at_least(0.8),
+        ),
+    ]
+
+
+def _of_floods(kind: Kind, floods: Sequence[Flood]) -> list[Figure]:
+    alone = [each.beats for each in floods]
+    return [
+        Figure(
+            f"{kind}: beats beside a flood of unknown keys, of without",
+            ratios([each.beats_beside_unknown for each in floods], alone),
+            at_least(0.8),
+        ),
+        Figure(f"{kind}: unknown keys", [each.unknown for each in floods], unit="/s"),
+        Figure(
+            f"{kind}: beats beside a flood of wrong secrets, of without",
+            ratios([each.beats_beside_wrong for each in floods], alone),
+            at_least(0.8),
+        ),
+        Figure(f"{kind}: wrong secrets", [each.wrong for each in floods], unit="/s"),
+    ]
