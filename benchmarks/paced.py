@@ -36,6 +36,8 @@ class Paced:
     rate: float
     refused: int
     unanswered: int
+    # Of all that were due, the share that was accepted before the schedule ended.
+    kept_up: float
     median: float
     p99: float
     p999: float
@@ -62,6 +64,7 @@ class Schedule:
         self.took: list[float] = []
         self.late: list[float] = []
         self.refused = 0
+        self.in_time = 0
         self.idle: list[Connection] = []
         self.done = asyncio.Event()
         self._requests = requests
@@ -69,6 +72,7 @@ class Schedule:
         self._rate = rate
         self._count = int(rate * seconds)
         self._due = 0
+        self._seconds = seconds
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -95,8 +99,10 @@ class Schedule:
             self._loop.call_later(at - now, self._tick)
 
     def answered(self, connection: Connection, due: float, accepted: bool) -> None:
-        self.took.append(time.monotonic() - due)
+        now = time.monotonic()
+        self.took.append(now - due)
         self.refused += not accepted
+        self.in_time += accepted and now <= self._began + self._seconds
         if self._waiting:
             connection.send(*self._waiting.popleft())
         else:
@@ -111,6 +117,7 @@ class Schedule:
             rate=self._rate,
             refused=self.refused,
             unanswered=self._count - len(took),
+            kept_up=self.in_time / self._count,
             median=took[len(took) // 2],
             p99=took[len(took) * 99 // 100],
             p999=took[len(took) * 999 // 1000],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import pytest
 
@@ -261,3 +261,24 @@ async def test_a_store_that_fails_is_not_remembered_as_a_wrong_key(clock: TestCl
 
     await counted.ring.close()
     await nobody_listens.close()
+
+
+async def test_unknown_keys_that_come_together_are_one_look_up(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    store = counted.ring._store
+    honest = store.find_keys
+
+    async def counting(key_ids: Collection[str]) -> dict[str, Key]:
+        asked.append(len(key_ids))
+        return await honest(key_ids)
+
+    monkeypatch.setattr(store, "find_keys", counting)
+    strangers = ["vk_" + letter * 32 for letter in "ABCDEF"]
+    refused = await asyncio.gather(
+        *(counted.ring.identify(each) for each in (*strangers, *strangers)), return_exceptions=True
+    )
+
+    assert all(isinstance(each, Unauthenticated) for each in refused)
+    assert asked == [6]

@@ -37,6 +37,17 @@ async def test_a_key_comes_back_as_it_was(store: Store) -> None:
     assert await store.find_key("unknown") is None
 
 
+async def test_many_keys_are_found_at_once(store: Store) -> None:
+    minted = [key(id=f"KEY{n:05}") for n in range(300)]
+    for each in minted[:3]:
+        await store.add_key(each)
+
+    found = await store.find_keys([each.id for each in minted])
+
+    assert found == {each.id: each for each in minted[:3]}
+    assert await store.find_keys([]) == {}
+
+
 async def test_of_twenty_keys_with_one_id_the_first_is_kept(store: Store) -> None:
     attempts = [key(tenant_id=f"tenant-{n}") for n in range(20)]
 

@@ -116,10 +116,9 @@ def _insert(conn: Connection, key: Key, revision: int) -> bool:
     return True
 
 
-def find(conn: Connection, key_id: str) -> Key | None:
-    known = select(keys).where(keys.c.id == key_id, keys.c.tenant_id != NOBODY)
-    row = conn.execute(known).mappings().one_or_none()
-    return None if row is None else key_of(row)
+def find(conn: Connection, key_ids: Collection[str]) -> dict[str, Key]:
+    known = select(keys).where(keys.c.id.in_(key_ids), keys.c.tenant_id != NOBODY)
+    return {row["id"]: key_of(row) for row in conn.execute(known).mappings()}
 
 
 def every(conn: Connection, tenant_id: str | None) -> list[Key]:
@@ -130,7 +129,7 @@ def every(conn: Connection, tenant_id: str | None) -> list[Key]:
 
 def revoke(conn: Connection, key_id: str, now: int, by: str) -> bool:
     revision = next_revision(conn)
-    key = find(conn, key_id)
+    key = find(conn, [key_id]).get(key_id)
     if key is None or key.revoked_at is not None:
         return key is not None
     conn.execute(update(keys).where(keys.c.id == key_id).values(revoked_at=now, revision=revision))

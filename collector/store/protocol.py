@@ -272,6 +272,10 @@ class Store(Protocol):
         """The key with that public id, revoked or not, of whatever tenant that was not removed."""
         ...
 
+    async def find_keys(self, key_ids: Collection[str]) -> dict[str, Key]:
+        """The same for many at once: those that there are, by id."""
+        ...
+
     async def keys(self, tenant_id: str | None) -> list[Key]:
         """The tenant's keys, or everybody's for the operator; oldest first, then by id."""
         ...

@@ -134,7 +134,10 @@ class RelationalStore(ABC):
         await self._write(keys.use, key_ids, now)
 
     async def find_key(self, key_id: str) -> Key | None:
-        return await self._read(keys.find, key_id)
+        return (await self.find_keys([key_id])).get(key_id)
+
+    async def find_keys(self, key_ids: Collection[str]) -> dict[str, Key]:
+        return await self._read(keys.find, key_ids)
 
     async def keys(self, tenant_id: str | None) -> list[Key]:
         return await self._read(keys.every, tenant_id)

@@ -193,6 +193,7 @@ class StoreMachine(RuleBasedStateMachine):
                 session_id = f"{session}{self.example.n}"
                 self._read(self._session_change(session_act, tenant_id, key_id, session_id))
             self._read(call("find_key", key_id))
+            self._read(call("find_keys", [key_id, "NOBODY-S"]))
             self._read(call("active_keys", tenant_id, now=self.now))
             self._agree(partial(acts_of, tenants=[tenant_id]))
             self._agree(partial(keys_of, tenants=[tenant_id]))

@@ -65,6 +65,9 @@ class Operators:
     async def find_key(self, key_id: str) -> Key | None:
         return self.known_keys.get(key_id)
 
+    async def find_keys(self, key_ids: Collection[str]) -> dict[str, Key]:
+        return {each: self.known_keys[each] for each in key_ids if each in self.known_keys}
+
     async def keys(self, tenant_id: str | None) -> list[Key]:
         asked = [k for k in self.known_keys.values() if tenant_id in (None, k.tenant_id)]
         return sorted(asked, key=lambda key: (key.created_at, key.id))
