@@ -47,12 +47,13 @@ def problem(error: CollectorError) -> Response:
     return Response(to_json(body), status, dict(error.headers), "application/problem+json")
 
 
-def on_collector_error(_request: Request, error: Exception) -> Response:
+async def on_collector_error(_request: Request, error: Exception) -> Response:
+    # A coroutine: a plain function would be sent to a thread, for every error.
     assert isinstance(error, CollectorError)
     return problem(error)
 
 
-def on_http_exception(request: Request, error: Exception) -> Response:
+async def on_http_exception(request: Request, error: Exception) -> Response:
     """The router's own refusals, in our words."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
