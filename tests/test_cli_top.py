@@ -90,7 +90,14 @@ def test_every_order_is_one(sort: str) -> None:
     second = worker("y", seconds=1, cpu_pct=1.0, memory_rss_bytes=2**20)
     gone = worker("x", seconds=60, cpu_pct=99.0, memory_rss_bytes=2**40, agent_name="zz")
 
-    assert order(sort, gone, second, first) == "zyx"
+    # Of states, those that are trouble come first.
+    assert order(sort, gone, second, first) == ("xzy" if sort == "status" else "zyx")
+
+
+def test_a_conflict_comes_before_all_others() -> None:
+    lost, beside = worker("a", seconds=60), worker("b") | {"conflict": True}
+
+    assert order("status", worker("c", status="busy"), lost, beside) == "bac"
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])

@@ -18,7 +18,11 @@ Worker = dict[str, Any]
 
 STATES = ("busy", "idle", "lost", "left")
 SORTS: dict[str, Callable[[Worker], tuple[Any, ...]]] = {
-    "status": lambda worker: (STATES.index(state(worker)),),
+    # Trouble first: it is what one looks for.
+    "status": lambda worker: (
+        not worker["conflict"],
+        ("lost", "busy", "idle", "left").index(state(worker)),
+    ),
     "sessions": lambda worker: (-worker["active_sessions"],),
     "cpu": lambda worker: (-(_used(worker, "cpu_pct") or 0),),
     "memory": lambda worker: (-(_used(worker, "memory_rss_bytes") or 0),),

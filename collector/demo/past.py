@@ -54,7 +54,7 @@ async def live_through(
             news.forget()
         else:
             await listener.listen()
-            beats = [_beat(tenant_id, each, opened_at) for each in news.of(sent)]
+            beats = [_beat(tenant_id, each, turned.at) for each in news.of(sent)]
             if beats:
                 await store.commit(beats, now=turned.at, gone=listener.gone())
             await sweep.tick()
@@ -84,7 +84,7 @@ class _News:
         return False
 
 
-def _beat(tenant_id: str, sent: Sent, opened_at: int) -> Beat:
+def _beat(tenant_id: str, sent: Sent, stamp: int) -> Beat:
+    """As of its tick: what is committed together has one time, so that the log is in order."""
     times = {field: microseconds(sent.body[field]) for field in ("started_at", "ts")}
-    stamp = opened_at + round(sent.at * SECOND)
     return Beat(**{**sent.body, **times, "tenant_id": tenant_id, "last_seen": stamp})
