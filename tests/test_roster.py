@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from collector.api import workers as door
 from collector.values import SECOND
 from contract.worker import Roster, Worker
 from tests.factories import START
@@ -183,3 +184,17 @@ async def test_two_processes_with_one_id_show_as_a_conflict(fleet: Fleet) -> Non
     assert (worker["conflict"], worker["started_at"]) == (True, 200.0)
     fleet.clock.move(45.1)
     assert (await fleet.worker())["conflict"] is False
+
+
+async def test_a_roster_in_pieces_is_the_roster(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for nth in range(5):
+        await fleet.beat(f"w-{nth}")
+    whole = (await fleet.get("/v1/agents")).json()
+
+    monkeypatch.setattr(door, "PIECE", 2)
+
+    assert (await fleet.get("/v1/agents")).json() == whole
+    assert len(whole["workers"]) == 5
+    assert (await fleet.get("/v1/agents", tenant="nobodys")).json()["workers"] == []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -18,11 +19,13 @@ from collector.api import auth, rosters
 from collector.api.bodies import parse, read_body
 from collector.api.parts import Parts
 from collector.errors import CollectorError, NotFound
-from collector.values import SECOND, Act, Beat, Gap
+from collector.values import SECOND, Act, Beat, Gap, Worker
 from collector.workers import microseconds, project
 from contract.vocabulary import BEAT_SECONDS
 from contract.worker import Heartbeat
 
+# Of a roster, so many workers are encoded at a time: some two milliseconds.
+PIECE = 500
 UNKNOWN = "There is no worker with this agent_id."
 T = TypeVar("T")
 
@@ -74,7 +77,7 @@ class Entered(NamedTuple):
     """A beat that waits for its commit."""
 
     stamp: int
-    committed: Future[None]
+    committed: asyncio.Future[None]
 
 
 class RosterEndpoint(HTTPEndpoint):
@@ -87,13 +90,13 @@ class RosterEndpoint(HTTPEndpoint):
         asked = rosters.parse(request, now)
         matching = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
         page, cursor = asked.page(matching)
-        body = {
-            "workers": [project(worker, now) for worker in page],
+        rest = {
             "server_time": now / SECOND,
             "next_cursor": cursor,
             "recent_gap": _recent_gap(parts.listener.recent()),
         }
-        return Response(to_json(body), media_type="application/json")
+        body = b'{"workers":[%s],%s' % (await _encoded(page, now), to_json(rest)[1:])
+        return Response(body, media_type="application/json")
 
     async def delete(self, request: Request) -> Response:
         """Remove everybody who matches, or only say who would be."""
@@ -127,6 +130,16 @@ class WorkerEndpoint(HTTPEndpoint):
         if not await parts.store.remove(principal.tenant_id, [agent_id], now=now, act=act):
             raise NotFound(UNKNOWN)
         return Response(status_code=204)
+
+
+async def _encoded(workers: Sequence[Worker], now: int) -> bytes:
+    """Their objects, with commas between; others have a turn after each piece."""
+    pieces = []
+    for start in range(0, len(workers), PIECE):
+        piece = [project(worker, now) for worker in workers[start : start + PIECE]]
+        pieces.append(to_json(piece)[1:-1])
+        await asyncio.sleep(0)
+    return b",".join(pieces)
 
 
 def found(answer: T | None) -> T:
