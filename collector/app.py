@@ -50,7 +50,7 @@ from collector.sweep import Sweep
 from collector.values import SECOND
 
 ROUTES = [
-    Route("/v1/agents/heartbeat", workers.HeartbeatEndpoint(), methods=["POST"]),
+    Route(workers.HEARTBEAT, workers.HeartbeatEndpoint(), methods=["POST"]),
     Route("/v1/agents", workers.RosterEndpoint, methods=["GET", "DELETE"]),
     Route("/v1/agents/{agent_id}", workers.WorkerEndpoint, methods=["GET", "DELETE"]),
     Route("/v1/agents/{agent_id}/timeline", timeline.timeline),

@@ -148,8 +148,10 @@ class Intake:
             self._metrics.commit_seconds.observe(time.perf_counter() - started)
 
     def _answer(self, batch: Batch, error: Exception | None) -> None:
+        """Once each: of a batch that failed in parts, some have heard already."""
         for waiting in batch.values():
-            for beat, committed in waiting:
+            while waiting:
+                beat, committed = waiting.pop()
                 # A waiter that went away held its place all the same: its beat was in the batch.
                 self._release(beat.tenant_id)
                 if committed.done():

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 
+from collector.errors import StoreError, StoreUnavailable
 from collector.store.protocol import Store
 from collector.values import Key
+
+Asked = dict[str, asyncio.Future[Key | None]]
 
 
 class LookUps:
@@ -16,7 +19,7 @@ class LookUps:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._asked: dict[str, asyncio.Future[Key | None]] = {}
+        self._asked: Asked = {}
         self._asking: asyncio.Task[None] | None = None
 
     async def find(self, key_id: str) -> Key | None:
@@ -29,15 +32,23 @@ class LookUps:
         return await asyncio.shield(answer)
 
     async def _ask(self) -> None:
-        while self._asked:
-            asked, self._asked = self._asked, {}
-            try:
-                found = await self._store.find_keys(asked)
-            except Exception as error:
-                # Whatever it is, it is theirs who asked.
-                for answer in asked.values():
-                    answer.set_exception(error)
-            else:
-                for key_id, answer in asked.items():
-                    answer.set_result(found.get(key_id))
-        self._asking = None
+        try:
+            while self._asked:
+                asked, self._asked = self._asked, {}
+                await self._answer(asked)
+        finally:
+            self._asking = None
+
+    async def _answer(self, asked: Asked) -> None:
+        try:
+            found = await self._store.find_keys(asked)
+        except BaseException as error:
+            known = isinstance(error, StoreError)
+            told = error if known else StoreUnavailable(f"keys were not looked up: {error!r}")
+            for answer in asked.values():
+                answer.set_exception(told)
+            if not known:
+                raise
+        else:
+            for key_id, answer in asked.items():
+                answer.set_result(found.get(key_id))

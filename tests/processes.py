@@ -115,9 +115,12 @@ class Serving:
         shown = re.search(r"VOICEGW_API_KEY=(vk_\w+)", self.output)
         return shown[1] if shown else None
 
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
     def stop(self) -> int:
         """SIGTERM; the exit code."""
-        self._process.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
         return self._process.wait(DEADLINE_SECONDS)
 
     def kill(self) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from collector.errors import Overloaded, StoreUnavailable, Unstorable
+from collector.errors import Internal, Overloaded, StoreUnavailable, Unstorable
 from collector.intake import Intake
 from collector.metrics import Metrics
 from collector.store.protocol import Store
@@ -115,6 +115,26 @@ async def test_control_without_halving_the_neighbours_are_lost(
 
     with pytest.raises(AssertionError):
         await check_neighbours_survive(store, clock, Whole)
+
+
+async def test_a_place_is_given_back_once_however_a_batch_fails(
+    store: Store, clock: TestClock
+) -> None:
+    class Broken(Watched):
+        async def commit(self, beats: Sequence[Beat], **_: int) -> frozenset[str]:
+            if len(beats) > 1:
+                raise Unstorable("not all at once")
+            if beats[0].agent_id == "b":
+                raise RuntimeError("a defect")
+            return frozenset()
+
+    async with running(Broken(store), clock) as intake:
+        outcomes = await submitted(intake, beat("a"), beat("b"))
+        held, waiting = dict(intake._held), intake._waiting
+
+    assert outcomes[0] is None
+    assert isinstance(outcomes[1], Internal)
+    assert (held, waiting) == ({}, 0)
 
 
 async def test_an_older_beat_gets_its_chance_when_the_newest_cannot_be_stored(

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import signal
+import socket
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
+from collector.api import workers as door
 from collector.errors import StoreUnavailable
+from collector.logs import REQUESTS, Formatter
 from collector.values import Beat
 from tests.factories import body
 from tests.fleet import Fleet
+from tests.processes import Serving, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -206,3 +215,84 @@ async def test_one_that_hangs_up_costs_its_neighbour_nothing(known: Fleet) -> No
         held.let_go.set()
         assert (await staying.answer())[0] == 202
     assert await ids(known) == {"leaving", "staying"}
+
+
+async def test_a_defect_of_ours_is_told_as_one(
+    known: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> Beat:
+        raise TypeError("a defect")
+
+    monkeypatch.setattr(door, "_beat", broken)
+    async with line(known) as unlucky:
+        unlucky.send(await request(known, "unlucky"))
+        status, _, problem = await unlucky.answer()
+
+    assert (status, problem["code"]) == (500, "internal")
+    assert "a defect" in caplog.text
+
+
+async def test_the_log_says_whose_beat_it_was(
+    known: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, REQUESTS)
+    caplog.handler.setFormatter(Formatter())
+    Held(known, StoreUnavailable("gone")).let_go.set()
+    async with line(known) as unlucky:
+        unlucky.send(await request(known, "unlucky", "X-Request-ID: mine"))
+        await unlucky.answer()
+
+    assert "[mine acme " in next(x for x in caplog.text.splitlines() if "heartbeat 503" in x)
+
+
+def test_beats_that_a_stop_finds_under_way_are_answered(tmp_path: Path) -> None:
+    """One waits for its commit, of the other a few bytes are missing."""
+    with Serving(f"sqlite:///{tmp_path}/store.db", tmp_path) as serving:
+        address = urlsplit(serving.url)
+        place = (str(address.hostname), int(address.port or 0))
+        with socket.create_connection(place) as whole, socket.create_connection(place) as half:
+            beat = raw(str(serving.key))
+            assert told(whole, beat).startswith(b"HTTP/1.1 202")
+            with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+                # Nobody else writes for now.
+                other.execute("BEGIN IMMEDIATE")
+                half.sendall(beat[:-5])
+                whole.sendall(beat)
+                wait_until(lambda: "collector_queue_beats 1.0" in metrics(serving.url))
+                serving.signal(signal.SIGTERM)
+                wait_until(lambda: not takes_more(place))
+                other.execute("ROLLBACK")
+            answers = [told(whole, b""), told(half, beat[-5:])]
+
+    for answer in answers:
+        assert answer.startswith(b"HTTP/1.1 202")
+        assert b"connection: close" in answer
+
+
+def metrics(url: str) -> str:
+    return httpx2.get(f"{url}/metrics", timeout=20, trust_env=False).text
+
+
+def takes_more(place: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(place, 20).close()
+    except OSError:
+        return False
+    return True
+
+
+def raw(key: str) -> bytes:
+    content = json.dumps(body()).encode()
+    lines = [
+        "POST /v1/agents/heartbeat HTTP/1.1",
+        "Host: collector",
+        f"Authorization: Bearer {key}",
+        f"Content-Length: {len(content)}",
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def told(connection: socket.socket, rest: bytes) -> bytes:
+    connection.settimeout(20)
+    connection.sendall(rest)
+    return connection.recv(4096)

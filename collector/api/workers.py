@@ -19,13 +19,14 @@ from collector.api import auth, rosters
 from collector.api.bodies import parse, read_body
 from collector.api.parts import Parts
 from collector.errors import CollectorError, NotFound
-from collector.values import SECOND, Act, Beat, Gap, Worker
+from collector.values import SECOND, Act, Beat, Gap, Principal, Worker
 from collector.workers import microseconds, project
 from contract.vocabulary import BEAT_SECONDS
 from contract.worker import Heartbeat
 
 # Of a roster, so many workers are encoded at a time: some two milliseconds.
 PIECE = 500
+HEARTBEAT = "/v1/agents/heartbeat"
 UNKNOWN = "There is no worker with this agent_id."
 T = TypeVar("T")
 
@@ -56,7 +57,8 @@ class HeartbeatEndpoint:
 def enter_at_once(parts: Parts, headers: auth.Headers, body: bytes) -> Entered | None:
     """Let a beat in if nobody has to be asked about it; None if its endpoint has to decide.
 
-    Nothing is refused here: what is wrong with a beat, its endpoint finds again, and says.
+    Nothing is refused here: what is wrong with a beat, or with us, its endpoint finds again, and
+    says.
     """
     if parts.quotas.are_on:
         return None
@@ -67,15 +69,16 @@ def enter_at_once(parts: Parts, headers: auth.Headers, body: bytes) -> Entered |
             return None
         beat = _beat(principal.tenant_id, parse(Heartbeat, body), stamp)
         committed = parts.intake.enter(beat)
-    except CollectorError:
+    except Exception:
         return None
     parts.keyring.hit(principal)
-    return Entered(stamp, committed)
+    return Entered(principal, stamp, committed)
 
 
 class Entered(NamedTuple):
     """A beat that waits for its commit."""
 
+    principal: Principal
     stamp: int
     committed: asyncio.Future[None]
 

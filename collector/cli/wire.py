@@ -14,9 +14,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from collector.api.envelope import identity_of, log_request
 from collector.api.problems import problem
-from collector.api.workers import accepted, enter_at_once
-from collector.errors import CollectorError, Internal
-from collector.logs import request_id
+from collector.api.workers import HEARTBEAT, Entered, accepted, enter_at_once
+from collector.errors import CollectorError
+from collector.logs import caller, request_id
 from contract.vocabulary import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from collector.api.parts import Parts
 
-_PATH: Final = "/v1/agents/heartbeat"
-_URL: Final = _PATH.encode()
+_URL: Final = HEARTBEAT.encode()
 _JSON: Final = [(b"content-type", b"application/json")]
 
 
@@ -54,11 +53,16 @@ class Protocol(HttpToolsProtocol):
             self._leave_to_uvicorn()
 
     def on_message_complete(self) -> None:
-        if self._body is not None and not self._enter(self._body):
-            self._leave_to_uvicorn()
-        if self._body is None:
-            super().on_message_complete()
-        self._body = None
+        if self._body is not None and self._enter(self._body):
+            self._body = None
+            return
+        self._leave_to_uvicorn()
+        super().on_message_complete()
+
+    def shutdown(self) -> None:
+        # One that is half read is answered yet: uvicorn waits for what it knows of.
+        self._leave_to_uvicorn()
+        super().shutdown()
 
     def _is_plain_beat(self) -> bool:
         parser = self.parser
@@ -76,48 +80,50 @@ class Protocol(HttpToolsProtocol):
         )
 
     def _enter(self, body: bytes) -> bool:
-        assert self._parts is not None
-        entered = enter_at_once(self._parts, self.headers, body)
-        if entered is None:
+        parts = self._parts
+        entered = None if parts is None else enter_at_once(parts, self.headers, body)
+        if parts is None or entered is None:
             return False
-        waiting: Any = Waiting(identity_of(self.headers), entered.stamp)
+        waiting: Any = Waiting(identity_of(self.headers), entered)
         self.cycle = waiting
-        entered.committed.add_done_callback(partial(self._answer, waiting))
+        entered.committed.add_done_callback(partial(self._answer, parts, waiting))
         return True
 
     def _leave_to_uvicorn(self) -> None:
-        """Tell it what it was not told yet."""
+        """Tell it what it was not told yet, if there is anything."""
         body, self._body = self._body, None
+        if body is None:
+            return
         super().on_headers_complete()
         if body:
             super().on_body(body)
 
-    def _answer(self, waiting: Waiting, committed: Future[None]) -> None:
-        assert self._parts is not None
+    def _answer(self, parts: Parts, waiting: Waiting, committed: Future[None]) -> None:
+        request_id.set(waiting.identity.decode())
+        caller.set((waiting.principal.tenant_id, waiting.principal.key_id))
         error = committed.exception()
         if error is None:
-            self._parts.metrics.accepted.inc()
+            parts.metrics.accepted.inc()
             self._write(waiting, 202, _JSON, accepted(waiting.stamp))
         else:
+            # A waiting beat hears of nothing else.
+            assert isinstance(error, CollectorError)
+            parts.metrics.beats.labels(error.code).inc()
             self._refuse(waiting, error)
         waiting.response_complete = True
         self.on_response_complete()
 
-    def _refuse(self, waiting: Waiting, error: BaseException) -> None:
+    def _refuse(self, waiting: Waiting, error: CollectorError) -> None:
         """What kept it from its commit, in the words of the one translator."""
-        assert self._parts is not None
-        told = error if isinstance(error, CollectorError) else Internal("The commit failed.")
-        self._parts.metrics.beats.labels(told.code).inc()
-        answer = problem(told)
+        answer = problem(error)
         headers = [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
         self._write(waiting, answer.status_code, headers, bytes(answer.body))
-        request_id.set(waiting.identity.decode())
-        log_request("POST", _PATH, answer.status_code)
 
     def _write(
         self, waiting: Waiting, status: int, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> None:
         """Head and body at once: written apart, each would be a system call and wake the reader."""
+        log_request("POST", HEARTBEAT, status)
         if waiting.disconnected or self.transport.is_closing():
             return
         named = (*self.server_state.default_headers, *headers)
@@ -134,11 +140,14 @@ class Protocol(HttpToolsProtocol):
 class Waiting:
     """Stands where uvicorn has a request under way: a beat that waits for its commit."""
 
-    __slots__ = ("disconnected", "identity", "keep_alive", "response_complete", "stamp")
+    __slots__ = (
+        *("disconnected", "identity", "keep_alive", "principal", "response_complete", "stamp"),
+    )
 
-    def __init__(self, identity: bytes, stamp: int) -> None:
+    def __init__(self, identity: bytes, entered: Entered) -> None:
         self.identity = identity
-        self.stamp = stamp
+        self.principal = entered.principal
+        self.stamp = entered.stamp
         self.response_complete = False
         self.disconnected = False
         # uvicorn takes it away when it is asked to stop.

@@ -193,7 +193,9 @@ class CloudStore(RelationalStore):
             self._statements = {}
             self._writer = await asyncpg.connect(self._direct_dsn, timeout=CONNECT_SECONDS)
             # One plan fits every batch, and to make one takes as long as to commit a few beats.
-            await self._writer.execute("SET plan_cache_mode = force_generic_plan")
+            await self._writer.execute(
+                "SET plan_cache_mode = force_generic_plan", timeout=STATEMENT_SECONDS
+            )
         if sql not in self._statements:
             self._statements[sql] = await self._writer.prepare(sql)
         return self._statements[sql]

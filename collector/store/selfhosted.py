@@ -1,7 +1,8 @@
 """The `selfhosted` store: embedded SQLite in WAL, for one collector.
 
-All writes of this process run on one thread and one connection; reads have threads of their own
-and never wait for a write. Other processes (the command line) write too, and wait their turn.
+All writes of this process run on one thread, beats on a connection of their own there; reads have
+threads of their own and never wait for a write. Other processes (the command line) write too, and
+wait their turn.
 """
 
 from __future__ import annotations
@@ -101,9 +102,7 @@ class SelfHostedStore(RelationalStore):
     async def close(self) -> None:
         for pool in (self._writer, self._readers):
             await asyncio.to_thread(pool.shutdown)
-        if self._beats is not None:
-            self._beats.close()
-        self._beats = None
+        self._drop_beats()
         self._writes.dispose()
         self._reads.dispose()
         if self._lock is not None:
@@ -114,18 +113,25 @@ class SelfHostedStore(RelationalStore):
         return None
 
     async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
-        tenants = await _submit(self._writer, self._commit, beats, now, gone)
-        if tenants:
-            self._wake(tenants)
-        return tenants
+        return self._woken(await _submit(self._writer, self._commit_beats, beats, now, gone))
 
-    def _commit(self, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
+    def _commit_beats(self, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
         """On the writer's thread, without the pool and its events: they cost as much as a beat."""
         with translated():
             if self._beats is None:
                 self._beats = _connect(self._path)
-            with _transaction(self._beats) as raw:
-                return _commit(raw, beats, now, gone)
+            try:
+                with _transaction(self._beats) as raw:
+                    return _commit(raw, beats, now, gone)
+            finally:
+                if self._beats.in_transaction:
+                    self._drop_beats()
+
+    def _drop_beats(self) -> None:
+        """Its transaction ends with the connection: nothing else of ours could write."""
+        if self._beats is not None:
+            self._beats.close()
+        self._beats = None
 
     async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
         return await self._telling(_announce_lost, silent, before)
@@ -154,7 +160,9 @@ class SelfHostedStore(RelationalStore):
     async def _telling(
         self, work: Work[P, frozenset[str]], *args: P.args, **kwargs: P.kwargs
     ) -> frozenset[str]:
-        tenants = await self._write(work, *args, **kwargs)
+        return self._woken(await self._write(work, *args, **kwargs))
+
+    def _woken(self, tenants: frozenset[str]) -> frozenset[str]:
         if tenants:
             self._wake(tenants)
         return tenants
