@@ -71,6 +71,13 @@ class Console(Screen):
         for text in texts:
             await expect(row.first).to_contain_text(text)
 
+    async def go(self, path: str) -> None:
+        """As a link of the page does, without loading it anew."""
+        await self.page.evaluate(
+            "path => { history.pushState(null, '', path); dispatchEvent(new Event('navigate')); }",
+            path,
+        )
+
     async def tab(self) -> Console:
         another = Console(await self.page.context.new_page())
         await another.open(self.page.url)
@@ -97,10 +104,19 @@ async def test_a_beat_appears_goes_busy_is_lost_by_the_ttl_and_comes_back(
     assert console.failures == []
 
 
+# Each view that asks for more than the stream tells, and what it shows then.
+READ_BESIDE_THE_STREAM = {
+    "/?view=keys": "keys-view .event",
+    "/?view=worker&id=before": ".history .events",
+    "/?view=events": ".events li",
+    "/?view=sessions": "sessions-view .card",
+}
+
+
 async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_comes_back(
     store_url: str, tmp_path: Path, browser: Browser
 ) -> None:
-    key, port = create_key(store_url, scopes="ingest,read")["key"], _free_port()
+    key, port = create_key(store_url, scopes="ingest,read,admin")["key"], _free_port()
 
     async def beat(url: str, agent_id: str) -> None:
         body = {"agent_id": agent_id, "agent_name": "reception", "status": "idle"}
@@ -111,6 +127,7 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
 
     with Serving(store_url, tmp_path, port=port) as first:
         console = await Console.of(browser, first.url, key)
+        tabs = [await console.tab() for _ in READ_BESIDE_THE_STREAM]
         await beat(first.url, "before")
         await console.worker("before", "idle")
         first.kill()
@@ -118,6 +135,9 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
         await console.shows_no(".banner:visible")
         await console.shows(".banner:visible", "Lost contact with the collector", "as of")
         await console.shows(".live", "Disconnected")
+        for tab, path in zip(tabs, READ_BESIDE_THE_STREAM, strict=True):
+            await tab.go(path)
+            await tab.shows("[role=alert]", "can't be reached")
 
     with Serving(store_url, tmp_path, port=port) as second:
         await beat(second.url, "after")
@@ -125,8 +145,11 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
         await console.worker("after", "idle")
         await console.worker("before", "idle")
         await console.shows_no(".banner:visible")
+        for tab, place in zip(tabs, READ_BESIDE_THE_STREAM.values(), strict=True):
+            await tab.page.locator(place).first.wait_for()
+            await tab.shows_no("[role=alert]")
 
-    assert console.failures == []
+    assert [tab.failures for tab in (console, *tabs)] == [[]] * 5
 
 
 async def test_eight_tabs_share_one_stream(fleet: Fleet, browser: Browser) -> None:
@@ -300,17 +323,87 @@ async def test_on_a_phone_every_filter_and_every_view_can_be_reached(
     await console.shows("h1", "Your sign-ins")
 
 
-async def test_on_a_phone_nothing_sticks_out(fleet: Fleet, browser: Browser) -> None:
-    console = await Console.of(browser, fleet.url, await fleet.key(), viewport=PHONE)
-    await console.shows("main", "Nobody is here yet")
-    assert await console.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+# The page, a log's cells, and a table's frame: whatever is wider inside than it is.
+STICKS_OUT = """() => [...document.querySelectorAll("html, .event > *, .scroll")]
+  .filter((element) => element.scrollWidth > element.clientWidth && element.clientWidth > 0)
+  .map((element) => element.outerHTML.slice(0, 200))"""
+LONG = "0123456789abcdef" * 16
 
-    await fleet.beat("reception-1")
+
+async def long_values(fleet: Fleet) -> str:
+    """The longest of everything; a worker's id."""
+    agent_id = "reception-1".ljust(256, "x")
+    names = ("agent_name", "version", "project", "region", "host", "dispatch_name")
+    for status in ("idle", "busy"):
+        sessions = 0 if status == "idle" else 2**31
+        given = dict.fromkeys(names, LONG)
+        await fleet.beat(agent_id, status=status, active_sessions=sessions, **given)
+    await fleet.beat("gone".ljust(256, "y"), **dict.fromkeys(names, LONG))
+    headers = await fleet.headers()
+    await fleet.http.delete(f"/v1/agents/{'gone'.ljust(256, 'y')}", headers=headers)
+    key = {"name": LONG, "scopes": ["ingest", "read", "admin"]}
+    assert (await fleet.http.post("/v1/keys", json=key, headers=headers)).status_code == 201
+    return agent_id
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+async def test_nothing_sticks_out_however_long_it_is(
+    fleet: Fleet, browser: Browser, viewport: ViewportSize
+) -> None:
+    console = await Console.of(browser, fleet.url, await fleet.key(), viewport=viewport)
+    await console.shows("main", "Nobody is here yet")
+    assert await console.page.evaluate(STICKS_OUT) == []
+
+    agent_id = await long_values(fleet)
     for path, place in VIEWS.items():
-        await console.open(fleet.url + path)
+        await console.open(fleet.url + path.replace("reception-1", agent_id))
         await console.page.locator(place).first.wait_for()
-        width = await console.page.evaluate("document.documentElement.scrollWidth")
-        assert width == PHONE["width"], path
+        assert await console.page.evaluate(STICKS_OUT) == [], path
+
+    await console.open(f"{fleet.url}/?view=keys")
+    for button in await console.page.get_by_role("button", name="Revoke…").all():
+        box = await button.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= viewport["width"]
+
+
+async def test_the_ring_around_what_has_the_focus_is_inside_its_row(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w-1", version="1".ljust(100, "0"))
+    console = await Console.of(browser, fleet.url, await fleet.key(), viewport=PHONE)
+    button = console.page.get_by_role("button", name="reception")
+
+    await button.press("Shift")
+    await button.focus()
+
+    assert await button.evaluate("button => getComputedStyle(button).outlineOffset") == "-2px"
+    box = await button.bounding_box()
+    assert box is not None
+    assert box["width"] > 60
+
+
+async def test_an_age_grows_although_what_tells_the_time_comes_late(
+    fleet: Fleet, browser: Browser
+) -> None:
+    console = Screen(await browser.new_page())
+    await console.open(fleet.url)
+
+    told = await console.page.evaluate(
+        """async () => {
+          const { collectorTime, heardTime } = await import("/console/time.js");
+          const at = (seconds) => Math.round(collectorTime(seconds * 1000));
+          const told = [];
+          for (const [server, local] of [[1000, 0], [1001, 3], [1010, 4], [1012, 8], [500, 9]]) {
+            heardTime(server, local * 1000);
+            told.push(at(local));
+          }
+          return told;
+        }"""
+    )
+
+    # Two seconds late; ahead; late again; and set back.
+    assert told == [1000, 1003, 1010, 1014, 500]
 
 
 async def test_a_worker_has_a_page_with_its_history_and_an_admin_removes_it(
@@ -485,6 +578,11 @@ async def test_one_signs_out_and_sees_where_one_is_signed_in(
 async def test_a_wrong_key_is_told_so(fleet: Fleet, browser: Browser) -> None:
     screen = Screen(await browser.new_page())
     await screen.open(fleet.url)
+
+    for mistyped in ("vk_…", "🔑", "vk_abc"):
+        await screen.page.get_by_label("Key").fill(mistyped)
+        await screen.page.get_by_role("button", name="Sign in").click()
+        await screen.shows("[role=alert]", "This is no key, or it is mistyped")
 
     await screen.page.get_by_label("Key").fill("vk_" + "A" * 32)
     await screen.page.get_by_role("button", name="Sign in").click()

@@ -3,8 +3,8 @@
 import * as address from "../address.js";
 import { api } from "../api.js";
 import { h, setText } from "../dom.js";
-import { fleet } from "../fleet.js";
-import { emptyState, note, plural } from "../parts.js";
+import { fleet, Reading } from "../fleet.js";
+import { emptyState, plural } from "../parts.js";
 import { eventLine, KINDS, settle } from "./event-row.js";
 
 const KEPT = 500;
@@ -19,11 +19,13 @@ class EventsView extends HTMLElement {
     this.build();
     this.onTold = ({ detail }) => this.hear(detail);
     fleet.addEventListener("told", this.onTold);
-    this.load();
+    this.reading = new Reading(() => this.read(), this.told);
+    this.reading.again();
   }
 
   disconnectedCallback() {
     fleet.removeEventListener("told", this.onTold);
+    this.reading.stop();
   }
 
   build() {
@@ -40,19 +42,16 @@ class EventsView extends HTMLElement {
     this.found = h("span", { class: "found", role: "status" });
     this.list = h("ol", { class: "events", "aria-label": "Events, newest first" });
     this.told = h("div");
-    this.replaceChildren(h("div", { class: "page-head" }, h("h1", {}, "Events")), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.list);
+    this.none = h("div");
+    this.replaceChildren(h("div", { class: "page-head" }, h("h1", {}, "Events")), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.none, this.list);
   }
 
-  async load() {
-    try {
-      const { events } = await api.lastEvents(KEPT);
-      const seen = new Set(this.events.map((event) => event.cursor));
-      const lines = events.filter((event) => event.type !== "snapshot" && !seen.has(event.cursor));
-      this.events = [...this.events, ...lines.reverse()].slice(0, KEPT);
-      this.show();
-    } catch (refused) {
-      this.told.replaceChildren(note("bad", refused.message));
-    }
+  async read() {
+    const { events } = await api.lastEvents(KEPT);
+    const seen = new Set(this.events.map((event) => event.cursor));
+    const lines = events.filter((event) => event.type !== "snapshot" && !seen.has(event.cursor));
+    this.events = [...this.events, ...lines.reverse()].slice(0, KEPT);
+    this.show();
   }
 
   hear(events) {
@@ -100,7 +99,7 @@ class EventsView extends HTMLElement {
     const shown = this.events.filter(this.matching());
     this.list.replaceChildren(...shown.map((event) => eventLine(event)));
     settle(this.list);
-    this.told.replaceChildren(...(shown.length ? [] : [emptyState(this.events.length ? "Nothing matches" : "Nothing has happened yet")]));
+    this.none.replaceChildren(...(shown.length ? [] : [emptyState(this.events.length ? "Nothing matches" : "Nothing has happened yet")]));
     this.showFound();
   }
 

@@ -2,12 +2,14 @@
 
 import { api } from "../api.js";
 import { h } from "../dom.js";
+import { Reading } from "../fleet.js";
 import { age, confirmed, copyable, emptyState, field, keyName, note } from "../parts.js";
 import { ago, until } from "../time.js";
 
 const DAY = 86400;
 const LASTING = { "": "Never", [30 * DAY]: "30 days", [90 * DAY]: "90 days", [365 * DAY]: "A year" };
 const OVERLAPS = { 0: "at once", 3600: "after an hour", [DAY]: "after a day", [7 * DAY]: "after a week" };
+const TITLES = ["Key", "Name", "Scopes", "Created", "Last used", "Expires", ""];
 const ACTS = {
   "key.created": "Created key",
   "key.rotated": "Rotated key",
@@ -32,30 +34,34 @@ class KeysView extends HTMLElement {
       this.keys,
       h("section", { "aria-label": "Audit" }, h("h2", {}, "Audit"), this.audit),
     );
+    this.reading = new Reading(() => this.read(), this.told);
     this.load();
   }
 
-  async load() {
-    try {
-      const [{ keys }, audit] = await Promise.all([api.keys(), api.audit({ limit: 50 })]);
-      this.names = new Map(keys.map(({ id, name }) => [id, name]));
-      this.showKeys(keys);
-      this.audit.replaceChildren();
-      this.showActs(audit);
-    } catch (refused) {
-      this.told.replaceChildren(note("bad", refused.message));
-    }
+  disconnectedCallback() {
+    this.reading.stop();
+  }
+
+  load() {
+    return this.reading.again();
+  }
+
+  async read() {
+    const [{ keys }, audit] = await Promise.all([api.keys(), api.audit({ limit: 50 })]);
+    this.names = new Map(keys.map(({ id, name }) => [id, name]));
+    this.showKeys(keys);
+    this.audit.replaceChildren();
+    this.showActs(audit);
   }
 
   showKeys(keys) {
     const order = { active: 0, expired: 1, revoked: 2 };
     const sorted = [...keys].sort((a, b) => order[a.state] - order[b.state] || b.created_at - a.created_at);
-    const titles = ["Key", "Name", "Scopes", "Created", "Last used", "Expires", ""];
     this.keys.replaceChildren(
       h(
         "div",
-        { class: "scroll", tabindex: "0", role: "region", "aria-label": "Keys" },
-        h("table", {}, h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title || h("span", { class: "aside" }, "Actions"))))), h("tbody", {}, sorted.map((key) => this.keyRow(key)))),
+        { class: "scroll keys", tabindex: "0", role: "region", "aria-label": "Keys" },
+        h("table", { role: "table" }, h("thead", {}, h("tr", { role: "row" }, TITLES.map((title) => h("th", { scope: "col", role: "columnheader" }, title || h("span", { class: "aside" }, "Actions"))))), h("tbody", {}, sorted.map((key) => this.keyRow(key)))),
       ),
     );
   }
@@ -66,16 +72,20 @@ class KeysView extends HTMLElement {
       h("button", { class: "quiet", type: "button", onclick: () => this.rotate(key) }, "Rotate…"),
       h("button", { class: "quiet danger", type: "button", onclick: () => this.revoke(key) }, "Revoke…"),
     ];
+    const cells = [
+      h("code", {}, keyName(key.id)),
+      key.name ?? "–",
+      key.scopes.map((scope) => h("span", { class: "chip" }, scope)),
+      age(key.created_at, ago),
+      known(key.last_used_at, ago),
+      ends,
+    ];
+    // On a phone the rows are no table to the eye, and their roles say that they are one.
     return h(
       "tr",
-      { class: key.state === "active" ? null : "gone" },
-      h("td", {}, h("code", {}, keyName(key.id))),
-      h("td", {}, key.name ?? "–"),
-      h("td", {}, key.scopes.map((scope) => h("span", { class: "chip" }, scope))),
-      h("td", {}, age(key.created_at, ago)),
-      h("td", {}, known(key.last_used_at, ago)),
-      h("td", {}, ends),
-      h("td", { class: "actions" }, actions),
+      { class: key.state === "active" ? null : "gone", role: "row" },
+      cells.map((cell, nth) => h("td", { class: nth === 1 ? "name" : null, role: "cell", "data-title": TITLES[nth] }, h("span", {}, cell))),
+      h("td", { class: "actions", role: "cell" }, actions),
     );
   }
 

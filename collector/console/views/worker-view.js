@@ -4,7 +4,7 @@ import * as address from "../address.js";
 import { api } from "../api.js";
 import { stateOf } from "../arrange.js";
 import { h, s, setText, setVariable, uniqueId } from "../dom.js";
-import { fleet } from "../fleet.js";
+import { fleet, Reading } from "../fleet.js";
 import { bytes, confirmed, emptyState, hatch, note, plural, stateBadge, STATE_HINTS, swatch } from "../parts.js";
 import { ago, clockTime, dateTime, duration, everySecond, minuteTime, now } from "../time.js";
 import { eventLine, settle } from "./event-row.js";
@@ -25,6 +25,7 @@ class WorkerView extends HTMLElement {
     fleet.addEventListener("told", this.onTold);
     this.stop = everySecond(() => this.tick());
     this.build();
+    this.reading = new Reading(() => this.read(), this.told);
     this.show();
     this.load();
   }
@@ -32,6 +33,7 @@ class WorkerView extends HTMLElement {
   disconnectedCallback() {
     fleet.removeEventListener("change", this.onChange);
     fleet.removeEventListener("told", this.onTold);
+    this.reading.stop();
     this.stop();
   }
 
@@ -94,12 +96,16 @@ class WorkerView extends HTMLElement {
     setText(this.why, words.filter(Boolean).join(" · "));
   }
 
-  async load() {
+  load() {
+    return this.reading.again();
+  }
+
+  async read() {
     try {
       this.timeline = await api.timeline(this.agentId);
       this.draw();
     } catch (refused) {
-      if (refused.status !== 404) this.told.replaceChildren(note("bad", refused.message));
+      if (refused.status !== 404) throw refused;
     }
   }
 
