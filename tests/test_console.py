@@ -89,7 +89,8 @@ async def test_a_beat_appears_goes_busy_is_lost_by_the_ttl_and_comes_back(
     fleet: Fleet, browser: Browser
 ) -> None:
     console = await Console.of(browser, fleet.url, await fleet.key())
-    await console.shows("main", "Nobody is here yet", fleet.url, "register_worker")
+    await console.shows("main", "Nobody is here yet", fleet.url, "register_worker", "agent_id=")
+    await console.shows("first-minute", 'input("Idle')
 
     await fleet.beat("w-1", version="1.0", host="host-1", region="iad")
     await console.worker("w-1", "idle", "1.0", "host-1", "iad")
@@ -138,6 +139,7 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
         for tab, path in zip(tabs, READ_BESIDE_THE_STREAM, strict=True):
             await tab.go(path)
             await tab.shows("[role=alert]", "can't be reached")
+        await tabs[0].shows("button:disabled", "New key…")
 
     with Serving(store_url, tmp_path, port=port) as second:
         await beat(second.url, "after")
@@ -148,6 +150,7 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
         for tab, place in zip(tabs, READ_BESIDE_THE_STREAM.values(), strict=True):
             await tab.page.locator(place).first.wait_for()
             await tab.shows_no("[role=alert]")
+        await tabs[0].shows_no("button:disabled")
 
     assert [tab.failures for tab in (console, *tabs)] == [[]] * 5
 
@@ -227,6 +230,37 @@ async def test_choices_stand_in_the_url(fleet: Fleet, browser: Browser) -> None:
     await another.worker("b-1", "busy")
     await another.shows_no(".row.worker >> visible=true", has_text="a-0")
 
+    await console.page.go_back()
+    assert console.page.url == link.replace("&group=version", "")
+    await console.page.go_back()
+    await console.shows(".found", "1 of 4 workers in 1 group")
+    assert "status" not in console.page.url
+    assert "q=b-" in console.page.url
+
+
+async def test_a_column_sorts_and_a_figure_filters(fleet: Fleet, browser: Browser) -> None:
+    for nth, cpu in enumerate((5.0, 90.0, 40.0)):
+        await fleet.beat(f"w-{nth}", cpu_pct=cpu)
+    await fleet.beat("w-3")
+    await fleet.beat("w-4", cpu_pct=99.0)
+    await fleet.beat("w-4", status="offline", cpu_pct=99.0)
+    console = await Console.of(browser, f"{fleet.url}/?group=none", await fleet.key())
+    shown = console.page.locator("fleet-row:visible .id")
+    head = console.page.get_by_role("columnheader", name="CPU")
+
+    await head.get_by_role("button").click()
+    assert await shown.all_text_contents() == ["w-1", "w-2", "w-0", "w-3", "w-4"]
+    assert await head.get_attribute("aria-sort") == "descending"
+    await console.shows(".joined button", "↓")
+    await head.get_by_role("button").click()
+    assert await shown.all_text_contents() == ["w-0", "w-2", "w-1", "w-3", "w-4"]
+    assert await head.get_attribute("aria-sort") == "ascending"
+    await console.page.get_by_label("Sort").select_option("Sort: Name")
+    await console.page.get_by_role("button", name="Left").click()
+    assert await shown.all_text_contents() == ["w-4"]
+    await console.page.get_by_role("button", name="Left").click()
+    assert len(await shown.all_text_contents()) == 5
+
 
 # The ids of all rows whose elements or texts were touched; ages, which tick by themselves, aside.
 TOUCHED = """() => {
@@ -274,6 +308,12 @@ async def test_two_versions_of_one_agent_are_easy_to_see(fleet: Fleet, browser: 
     console = await Console.of(browser, fleet.url, await fleet.key())
 
     await console.shows(".versions.several", "1.1 ×2", "1.0 ×2")
+
+    for nth in range(5):
+        await fleet.beat(f"r-{nth}", agent_name="reception", version=f"2.{nth}", region="iad")
+    await console.shows(".versions.several", "2.4 ×1  2.3 ×1  2.2 ×1  2.1 ×1  +1")
+    await console.page.get_by_label("Group").select_option("region")
+    await console.shows(".versions:not(.several)", "2.4 ×1  2.3 ×1  2.2 ×1  2.1 ×1  +1")
 
 
 async def test_a_conflict_and_who_is_lost_stand_out_only_while_there_are_any(
@@ -439,15 +479,21 @@ async def test_the_uptime_of_a_week_is_told_after_the_first_day(
 
 
 async def test_a_page_says_why_its_worker_is_not_there(fleet: Fleet, browser: Browser) -> None:
-    await fleet.beat("w-1")
+    await fleet.beat("w-1", status="busy", active_sessions=3, cpu_pct=12.0)
     await fleet.beat("w-2", status="offline")
     await fall_silent(fleet)
     console = await Console.of(browser, f"{fleet.url}/?view=worker&id=w-1", await fleet.key())
     await console.shows(".now", "lost", "Silent for more than 45 s")
+    await console.shows(".facts", "0, had 3 when last heard", "12% when last heard")
+    await console.shows("main button:visible", "Remove…")
     await console.shows("nav a[aria-current]", "Fleet")
 
     await console.open(f"{fleet.url}/?view=worker&id=w-2")
     await console.shows(".now", "left", "Said goodbye")
+
+    await console.open(f"{fleet.url}/?view=worker&id=nobody")
+    await console.shows(".now", "It is not on the roster")
+    await console.shows_no("button:visible", has_text="Remove…")
 
 
 async def test_an_admin_gets_a_key_for_the_first_agents_where_none_is_yet(
@@ -483,6 +529,9 @@ async def test_who_is_no_admin_is_offered_nothing_of_an_admins(
     await console.page.get_by_role("link", name="w-1").click()
     await console.shows(".now", "idle")
     await console.shows_no("button", has_text="Remove")
+    await console.open(f"{fleet.url}/?view=keys")
+    await console.shows("keys-view", "yours lacks it")
+    await console.shows_no("button", has_text="New key")
 
 
 async def test_events_come_live_and_can_be_held_and_filtered(
@@ -526,6 +575,19 @@ async def test_events_can_be_narrowed_to_problems_and_repeat_neither_time_nor_da
     assert "kind=problems" in console.page.url
 
 
+async def test_the_end_of_the_events_says_that_there_are_older_ones(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w")
+    console = await Console.of(browser, f"{fleet.url}/?view=events", await fleet.key())
+    await console.shows(".events", "w")
+    await console.shows_no(".end:visible")
+
+    await asyncio.gather(*(fleet.beat(f"w-{nth}") for nth in range(500)))
+    await console.open(f"{fleet.url}/?view=events&kind=problems")
+    await console.shows(".end:visible", "the latest 500 events", "collector events --last 1000")
+
+
 async def test_an_admin_makes_rotates_and_revokes_keys_and_sees_it_in_the_audit(
     fleet: Fleet, browser: Browser
 ) -> None:
@@ -534,8 +596,17 @@ async def test_an_admin_makes_rotates_and_revokes_keys_and_sees_it_in_the_audit(
 
     await console.page.get_by_role("button", name="New key…").click()
     await console.page.get_by_label("Name").fill("for the lobby")
+    for scope in ("ingest", "read"):
+        await console.page.get_by_label(scope).uncheck()
+    await console.page.get_by_role("button", name="Create").click()
+    await console.shows("dialog [role=alert]", "Choose at least one scope")
+    await console.page.get_by_label("read").check()
     await console.page.get_by_role("button", name="Create").click()
     await console.shows("dialog .copyable", "vk_")
+    for _ in range(3):
+        await console.page.keyboard.press("Escape")
+    await console.shows("dialog .copyable", "vk_")
+    await console.shows("keys-view tr:has(.own)", "yours")
     made = await console.page.locator("dialog code").inner_text()
     await console.page.get_by_role("button", name="I have copied it").click()
     row = console.page.get_by_role("row").filter(has_text="for the lobby")
@@ -559,6 +630,12 @@ async def test_a_session_ends_with_its_key(fleet: Fleet, browser: Browser) -> No
     await fleet.app.state.parts.keyring.refresh()
 
     await console.shows("sign-in", "Your sign-in has ended")
+
+    another = Screen(await console.page.context.new_page())
+    await another.open(fleet.url)
+    await another.page.get_by_label("Key").fill(await fleet.key())
+    await another.page.get_by_role("button", name="Sign in").click()
+    await console.shows(".live", "Live")
 
 
 async def test_one_signs_out_and_sees_where_one_is_signed_in(

@@ -19,13 +19,21 @@ const WITHIN = { worker: "" };
 // A collector that starts anew is back by then: nobody needs to be told.
 const PATIENCE_SECONDS = 4;
 
+const TABS = new BroadcastChannel("sign-ins");
+
 class App {
   session = null;
 
   async start() {
     document.addEventListener("click", address.follow);
-    document.addEventListener("signed-in", ({ detail }) => this.enter(detail));
+    document.addEventListener("signed-in", ({ detail }) => {
+      this.enter(detail);
+      TABS.postMessage("signed-in");
+    });
     document.addEventListener("signed-out", () => this.out());
+    // Another tab has signed in: its cookie is ours too.
+    TABS.addEventListener("message", () => this.comeBack());
+    addEventListener("focus", () => this.comeBack());
     addEventListener("popstate", () => this.show());
     addEventListener("navigate", () => this.show());
     addEventListener("pageshow", ({ persisted }) => persisted && this.session && fleet.join(this.session.id));
@@ -47,6 +55,13 @@ class App {
       document.body.replaceChildren(h("main", { class: "centre" }, h("p", { class: "note bad", role: "alert" }, `${refused.message} Trying again…`)));
       setTimeout(() => this.begin(), 2000);
     }
+  }
+
+  // Whoever is not signed in after all goes on with the form as it is.
+  async comeBack() {
+    if (this.session || !document.querySelector("sign-in")) return;
+    const session = await api.current().catch(() => null);
+    if (session && !this.session) this.enter(session);
   }
 
   enter(session) {
@@ -117,6 +132,8 @@ class App {
     setText(this.since, duration(seconds));
     setText(this.asOf, clockTime(collectorTime(since)));
     this.banner.hidden = !isLost;
+    // What would only fail.
+    for (const button of document.querySelectorAll("button[data-acts]")) button.disabled = isLost;
   }
 
   async signOut() {

@@ -30,7 +30,7 @@ class EventsView extends HTMLElement {
 
   build() {
     const search = h("input", { type: "search", placeholder: "Filter by id or name…", "aria-label": "Filter events", value: this.choices.q });
-    search.addEventListener("input", () => this.choose({ q: search.value }));
+    search.addEventListener("input", () => this.choose({ q: search.value }, { push: false }));
     const kind = h("select", { "aria-label": "Kind" }, h("option", { value: "" }, "Kind: All"), h("option", { value: "problems" }, "Problems only"), Object.entries(KINDS).map(([type, word]) => h("option", { value: type }, word)));
     kind.value = this.choices.kind ?? "";
     kind.classList.toggle("chosen", kind.value !== "");
@@ -43,7 +43,8 @@ class EventsView extends HTMLElement {
     this.list = h("ol", { class: "events", "aria-label": "Events, newest first" });
     this.told = h("div");
     this.none = h("div");
-    this.replaceChildren(h("div", { class: "page-head" }, h("h1", {}, "Events")), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.none, this.list);
+    this.end = h("p", { class: "hint end", hidden: true }, `These are the latest ${KEPT} events, or those of them that match; `, h("code", {}, "collector events --last 1000"), " reads further back.");
+    this.replaceChildren(h("div", { class: "page-head" }, h("h1", {}, "Events")), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.none, this.list, this.end);
   }
 
   async read() {
@@ -82,9 +83,9 @@ class EventsView extends HTMLElement {
     this.showFound();
   }
 
-  choose(choices) {
+  choose(choices, { push = true } = {}) {
     Object.assign(this.choices, choices);
-    address.write(choices);
+    address.write(choices, { push });
     this.show();
   }
 
@@ -104,6 +105,7 @@ class EventsView extends HTMLElement {
   }
 
   showFound() {
+    this.end.hidden = this.events.length < KEPT;
     const shown = this.list.children.length;
     const latest = this.events.length < KEPT ? plural(shown, "event") : shown < KEPT ? `${shown} of the latest ${KEPT} events` : `Latest ${KEPT} events`;
     const words = [latest, this.isHeld && `held, ${this.waiting.length.toLocaleString()} waiting`];

@@ -8,9 +8,12 @@ const PYTHON = [
   "# pip install worker-presence",
   "from contract import register_worker",
   "",
+  "# It is called as its host is. Where several share one, each needs a name, or they are a conflict:",
+  '# register_worker("my-agent", agent_id="my-agent-2")',
   'worker = register_worker("my-agent")',
+  'input("Idle. Enter begins a session. ")',
   "with worker.session():  # busy as long as this lasts",
-  "    ...",
+  '    input("Busy. Enter ends it, and the program. ")',
 ].join("\n");
 
 const settings = (key) => `export VOICEGW_COLLECTOR_URL=${location.origin}\nexport VOICEGW_API_KEY=${key}`;

@@ -25,11 +25,15 @@ const known = (at, words) => (at === null ? "never" : age(at, words));
 
 class KeysView extends HTMLElement {
   connectedCallback() {
+    if (!this.session.scopes.includes("admin")) {
+      this.replaceChildren(h("h1", {}, "Keys"), note("", "Keys and the audit are for those whose key has the scope ", h("code", {}, "admin"), "; yours lacks it."));
+      return;
+    }
     this.told = h("div", { "aria-live": "polite" });
     this.keys = h("div");
     this.audit = h("div");
     this.replaceChildren(
-      h("div", { class: "page-head" }, h("h1", {}, "Keys"), h("button", { class: "primary", type: "button", onclick: () => this.create() }, "New key…")),
+      h("div", { class: "page-head" }, h("h1", {}, "Keys"), h("button", { class: "primary", type: "button", "data-acts": true, onclick: () => this.create() }, "New key…")),
       this.told,
       this.keys,
       h("section", { "aria-label": "Audit" }, h("h2", {}, "Audit"), this.audit),
@@ -39,7 +43,7 @@ class KeysView extends HTMLElement {
   }
 
   disconnectedCallback() {
-    this.reading.stop();
+    this.reading?.stop();
   }
 
   load() {
@@ -69,11 +73,11 @@ class KeysView extends HTMLElement {
   keyRow(key) {
     const ends = { active: () => known(key.expires_at, until), expired: () => ["expired ", age(key.expires_at, ago)], revoked: () => ["revoked ", age(key.revoked_at, ago)] }[key.state]();
     const actions = key.state === "active" && [
-      h("button", { class: "quiet", type: "button", onclick: () => this.rotate(key) }, "Rotate…"),
-      h("button", { class: "quiet danger", type: "button", onclick: () => this.revoke(key) }, "Revoke…"),
+      h("button", { class: "quiet", type: "button", "data-acts": true, onclick: () => this.rotate(key) }, "Rotate…"),
+      h("button", { class: "quiet danger", type: "button", "data-acts": true, onclick: () => this.revoke(key) }, "Revoke…"),
     ];
     const cells = [
-      h("code", {}, keyName(key.id)),
+      [h("code", {}, keyName(key.id)), key.id === this.session.key_id && h("span", { class: "chip own" }, "yours")],
       key.name ?? "–",
       key.scopes.map((scope) => h("span", { class: "chip" }, scope)),
       age(key.created_at, ago),
@@ -127,6 +131,7 @@ class KeysView extends HTMLElement {
     const lasts = h("select", {}, Object.entries(LASTING).map(([seconds, word]) => h("option", { value: seconds }, word)));
     this.form("New key", [field("Name", name), h("fieldset", {}, h("legend", {}, "Scopes"), scopes), field("Expires", lasts)], "Create", async (form) => {
       const chosen = [...form.querySelectorAll("input[type=checkbox]:checked")].map((box) => box.value);
+      if (!chosen.length) throw new Error("Choose at least one scope.");
       return api.createKey({ scopes: chosen, name: name.value || null, expires_in_seconds: lasts.value ? Number(lasts.value) : null });
     });
   }
@@ -148,6 +153,9 @@ class KeysView extends HTMLElement {
       submit.disabled = true;
       try {
         const made = await act(form);
+        // It is gone with the dialog: no key press closes it unasked.
+        dialog.setAttribute("closedby", "none");
+        dialog.addEventListener("cancel", (asked) => asked.preventDefault());
         const done = h("button", { class: "primary", type: "button", onclick: () => dialog.close() }, "I have copied it");
         dialog.replaceChildren(h("h2", { id: "form-title" }, "The new key"), h("p", {}, "It is shown only now."), copyable(made.key, `Key ${keyName(made.id)}`), h("div", { class: "actions" }, done));
         this.load();
