@@ -206,6 +206,8 @@ async def test_whatever_a_worker_sends_is_shown_as_text(fleet: Fleet, browser: B
     await console.shows("h1", sent["agent_id"])
     await console.open(f"{fleet.url}/?view=events")
     await console.shows(".events", sent["agent_id"], sent["agent_name"])
+    await fleet.beat("1-\u202edael", agent_name="\u2066over\u200b")
+    await console.shows(".events li", "1-\ufffddael", "\ufffdover\ufffd")
 
     assert await console.page.locator("main img, main script").count() == 0
     assert (dialogs, console.failures) == ([], [])
@@ -453,12 +455,16 @@ async def test_a_worker_has_a_page_with_its_history_and_an_admin_removes_it(
     await fleet.beat("w-1", status="busy", active_sessions=2)
     console = await Console.of(browser, fleet.url, await fleet.key())
 
+    focused = "document.activeElement.id"
+    assert await console.page.evaluate(focused) == "main"
     await console.page.get_by_role("link", name="w-1").click()
     await console.shows(".now", "busy", "2 sessions · last beat")
+    assert await console.page.evaluate(focused) == "main"
     await console.shows(".history", "Uptime 24h", "came online", "2 sessions", "first seen")
     await console.page.get_by_role("button", name="Remove…").click()
     await console.page.get_by_role("button", name="Remove", exact=True).click()
     await console.shows("main", "Nobody is here yet")
+    await console.shows(".said", "w-1 was removed.")
 
     assert await fleet.roster() == []
     assert console.failures == []

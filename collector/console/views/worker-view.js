@@ -184,6 +184,7 @@ class WorkerView extends HTMLElement {
     if (!sure) return;
     try {
       await api.remove(this.agentId);
+      this.dispatchEvent(new CustomEvent("said", { bubbles: true, detail: `${this.agentId} was removed.` }));
       address.go({});
     } catch (refused) {
       this.told.replaceChildren(note("bad", refused.message));
