@@ -67,6 +67,7 @@ class Fleet extends EventTarget {
     this.isKnown ||= at !== null;
     this.hear(connection);
     this.dispatchEvent(new Event("change"));
+    if (at !== null) this.dispatchEvent(new Event("begun"));
   }
 
   change({ changed, removed, events }) {

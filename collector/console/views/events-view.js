@@ -20,11 +20,15 @@ class EventsView extends HTMLElement {
     this.onTold = ({ detail }) => this.hear(detail);
     fleet.addEventListener("told", this.onTold);
     this.reading = new Reading(() => this.read(), this.told);
+    // What was told between that reading and the stream's beginning is in neither.
+    this.onBegun = () => this.isHeld || this.reading.again();
+    fleet.addEventListener("begun", this.onBegun);
     this.reading.again();
   }
 
   disconnectedCallback() {
     fleet.removeEventListener("told", this.onTold);
+    fleet.removeEventListener("begun", this.onBegun);
     this.reading.stop();
   }
 
@@ -49,10 +53,16 @@ class EventsView extends HTMLElement {
 
   async read() {
     const { events } = await api.lastEvents(KEPT);
-    const seen = new Set(this.events.map((event) => event.cursor));
-    const lines = events.filter((event) => event.type !== "snapshot" && !seen.has(event.cursor));
-    this.events = [...this.events, ...lines.reverse()].slice(0, KEPT);
+    const read = events.filter((event) => event.type !== "snapshot").reverse();
+    this.events = [...this.since(read), ...read].slice(0, KEPT);
     this.show();
+  }
+
+  // What the stream told after that was read.
+  since(read) {
+    const known = new Set(read.map((event) => event.cursor));
+    const first = this.events.findIndex((event) => known.has(event.cursor));
+    return first < 0 ? this.events.filter((event) => !read.length || event.at >= read[0].at) : this.events.slice(0, first);
   }
 
   hear(events) {

@@ -112,7 +112,7 @@ class KeysView extends HTMLElement {
               { class: "event" },
               age(act.at, ago),
               h("span", { class: "act" }, ACTS[act.action] ?? act.action),
-              h("span", { class: "id" }, act.action.startsWith("key.") ? keyName(act.subject) : act.subject),
+              h("span", { class: "id", title: act.subject }, act.action.startsWith("key.") ? keyName(act.subject) : act.subject),
               h("span", { class: "name" }, act.detail.name ?? this.names.get(act.subject)),
               h("span", { class: "rest" }, "by ", act.actor === OPERATOR ? "the operator" : h("span", { class: "id" }, keyName(act.actor))),
             ),
@@ -121,8 +121,16 @@ class KeysView extends HTMLElement {
       ),
     );
     if (before === null) return;
-    this.more = h("button", { class: "quiet", type: "button", onclick: async () => this.showActs(await api.audit({ limit: 50, before })) }, "Older");
+    this.more = h("button", { class: "quiet", type: "button", onclick: () => this.showOlder(before) }, "Older");
     this.audit.append(this.more);
+  }
+
+  async showOlder(before) {
+    try {
+      this.showActs(await api.audit({ limit: 50, before }));
+    } catch (refused) {
+      this.told.replaceChildren(note("bad", refused.message));
+    }
   }
 
   create() {

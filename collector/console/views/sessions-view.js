@@ -29,7 +29,7 @@ class SessionsView extends HTMLElement {
   }
 
   card(session) {
-    const end = h("button", { class: "quiet danger", type: "button", onclick: () => this.end(session) }, session.current ? "Sign out" : "End");
+    const end = h("button", { class: "quiet danger", type: "button", "data-acts": true, onclick: () => this.end(session) }, session.current ? "Sign out" : "End");
     return h(
       "li",
       { class: "card" },

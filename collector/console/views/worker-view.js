@@ -22,7 +22,9 @@ class WorkerView extends HTMLElement {
       if (detail.some((event) => event.worker.agent_id === this.agentId)) this.load();
     };
     fleet.addEventListener("change", this.onChange);
+    this.onBegun = () => this.load();
     fleet.addEventListener("told", this.onTold);
+    fleet.addEventListener("begun", this.onBegun);
     this.stop = everySecond(() => this.tick());
     this.build();
     this.reading = new Reading(() => this.read(), this.told);
@@ -33,6 +35,7 @@ class WorkerView extends HTMLElement {
   disconnectedCallback() {
     fleet.removeEventListener("change", this.onChange);
     fleet.removeEventListener("told", this.onTold);
+    fleet.removeEventListener("begun", this.onBegun);
     this.reading.stop();
     this.stop();
   }
