@@ -296,6 +296,7 @@ async def test_a_long_list_is_in_order_wherever_one_scrolls(fleet: Fleet, browse
 
     await asyncio.gather(*(fleet.beat(f"w-{nth:03}") for nth in range(200)))
     console = await Console.of(browser, f"{fleet.url}/?group=none", await fleet.key())
+    await console.worker("w-000", "idle")
     for top, seen in ((3000, "w-070"), (9000, "w-199"), (4000, "w-100"), (0, "w-000")):
         await console.page.evaluate(f"scrollTo(0, {top})")
         await expect(console.page.locator(".id", has_text=seen)).to_be_in_viewport()
