@@ -49,8 +49,8 @@ KEY_LENGTH: Final = 32
 KEY_ID_LENGTH: Final = 8
 KEY_PATTERN: Final = rf"{KEY_PREFIX}[A-Z2-7]{{{KEY_LENGTH}}}"
 
-# A browser's session: the cookie's name, its token, and what the session is called.
-SESSION_COOKIE: Final = "session"
+# A browser's session: the cookie's name, its port aside; its token; and what it is called.
+SESSION_COOKIE: Final = "presence_session"
 SESSION_TOKEN_BYTES: Final = 32
 SESSION_TOKEN_PATTERN: Final = r"[A-Za-z0-9_-]{43}"  # noqa: S105 (a shape, no token)
 SESSION_ID_LENGTH: Final = 12

@@ -71,6 +71,13 @@ class Console(Screen):
         for text in texts:
             await expect(row.first).to_contain_text(text)
 
+    async def go(self, path: str) -> None:
+        """As a link of the page does, without loading it anew."""
+        await self.page.evaluate(
+            "path => { history.pushState(null, '', path); dispatchEvent(new Event('navigate')); }",
+            path,
+        )
+
     async def tab(self) -> Console:
         another = Console(await self.page.context.new_page())
         await another.open(self.page.url)
@@ -82,7 +89,8 @@ async def test_a_beat_appears_goes_busy_is_lost_by_the_ttl_and_comes_back(
     fleet: Fleet, browser: Browser
 ) -> None:
     console = await Console.of(browser, fleet.url, await fleet.key())
-    await console.shows("main", "Nobody is here yet", fleet.url, "register_worker")
+    await console.shows("main", "Nobody is here yet", fleet.url, "register_worker", "agent_id=")
+    await console.shows("first-minute", 'input("Idle')
 
     await fleet.beat("w-1", version="1.0", host="host-1", region="iad")
     await console.worker("w-1", "idle", "1.0", "host-1", "iad")
@@ -97,10 +105,19 @@ async def test_a_beat_appears_goes_busy_is_lost_by_the_ttl_and_comes_back(
     assert console.failures == []
 
 
+# Each view that asks for more than the stream tells, and what it shows then.
+READ_BESIDE_THE_STREAM = {
+    "/?view=keys": "keys-view .event",
+    "/?view=worker&id=before": ".history .events",
+    "/?view=events": ".events li",
+    "/?view=sessions": "sessions-view .card",
+}
+
+
 async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_comes_back(
     store_url: str, tmp_path: Path, browser: Browser
 ) -> None:
-    key, port = create_key(store_url, scopes="ingest,read")["key"], _free_port()
+    key, port = create_key(store_url, scopes="ingest,read,admin")["key"], _free_port()
 
     async def beat(url: str, agent_id: str) -> None:
         body = {"agent_id": agent_id, "agent_name": "reception", "status": "idle"}
@@ -111,6 +128,7 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
 
     with Serving(store_url, tmp_path, port=port) as first:
         console = await Console.of(browser, first.url, key)
+        tabs = [await console.tab() for _ in READ_BESIDE_THE_STREAM]
         await beat(first.url, "before")
         await console.worker("before", "idle")
         first.kill()
@@ -118,6 +136,10 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
         await console.shows_no(".banner:visible")
         await console.shows(".banner:visible", "Lost contact with the collector", "as of")
         await console.shows(".live", "Disconnected")
+        for tab, path in zip(tabs, READ_BESIDE_THE_STREAM, strict=True):
+            await tab.go(path)
+            await tab.shows("[role=alert]", "can't be reached")
+        await tabs[0].shows("button:disabled", "New key…")
 
     with Serving(store_url, tmp_path, port=port) as second:
         await beat(second.url, "after")
@@ -125,8 +147,12 @@ async def test_the_page_recovers_by_itself_when_the_collector_is_killed_and_come
         await console.worker("after", "idle")
         await console.worker("before", "idle")
         await console.shows_no(".banner:visible")
+        for tab, place in zip(tabs, READ_BESIDE_THE_STREAM.values(), strict=True):
+            await tab.page.locator(place).first.wait_for()
+            await tab.shows_no("[role=alert]")
+        await tabs[0].shows_no("button:disabled")
 
-    assert console.failures == []
+    assert [tab.failures for tab in (console, *tabs)] == [[]] * 5
 
 
 async def test_eight_tabs_share_one_stream(fleet: Fleet, browser: Browser) -> None:
@@ -180,6 +206,8 @@ async def test_whatever_a_worker_sends_is_shown_as_text(fleet: Fleet, browser: B
     await console.shows("h1", sent["agent_id"])
     await console.open(f"{fleet.url}/?view=events")
     await console.shows(".events", sent["agent_id"], sent["agent_name"])
+    await fleet.beat("1-\u202edael", agent_name="\u2066over\u200b")
+    await console.shows(".events li", "1-\ufffddael", "\ufffdover\ufffd")
 
     assert await console.page.locator("main img, main script").count() == 0
     assert (dialogs, console.failures) == ([], [])
@@ -203,6 +231,37 @@ async def test_choices_stand_in_the_url(fleet: Fleet, browser: Browser) -> None:
     await another.shows(".found", "1 of 4 workers in 1 group")
     await another.worker("b-1", "busy")
     await another.shows_no(".row.worker >> visible=true", has_text="a-0")
+
+    await console.page.go_back()
+    assert console.page.url == link.replace("&group=version", "")
+    await console.page.go_back()
+    await console.shows(".found", "1 of 4 workers in 1 group")
+    assert "status" not in console.page.url
+    assert "q=b-" in console.page.url
+
+
+async def test_a_column_sorts_and_a_figure_filters(fleet: Fleet, browser: Browser) -> None:
+    for nth, cpu in enumerate((5.0, 90.0, 40.0)):
+        await fleet.beat(f"w-{nth}", cpu_pct=cpu)
+    await fleet.beat("w-3")
+    await fleet.beat("w-4", cpu_pct=99.0)
+    await fleet.beat("w-4", status="offline", cpu_pct=99.0)
+    console = await Console.of(browser, f"{fleet.url}/?group=none", await fleet.key())
+    shown = console.page.locator("fleet-row:visible .id")
+    head = console.page.get_by_role("columnheader", name="CPU")
+
+    await head.get_by_role("button").click()
+    assert await shown.all_text_contents() == ["w-1", "w-2", "w-0", "w-3", "w-4"]
+    assert await head.get_attribute("aria-sort") == "descending"
+    await console.shows(".joined button", "↓")
+    await head.get_by_role("button").click()
+    assert await shown.all_text_contents() == ["w-0", "w-2", "w-1", "w-3", "w-4"]
+    assert await head.get_attribute("aria-sort") == "ascending"
+    await console.page.get_by_label("Sort").select_option("Sort: Name")
+    await console.page.get_by_role("button", name="Left").click()
+    assert await shown.all_text_contents() == ["w-4"]
+    await console.page.get_by_role("button", name="Left").click()
+    assert len(await shown.all_text_contents()) == 5
 
 
 # The ids of all rows whose elements or texts were touched; ages, which tick by themselves, aside.
@@ -237,6 +296,7 @@ async def test_a_long_list_is_in_order_wherever_one_scrolls(fleet: Fleet, browse
 
     await asyncio.gather(*(fleet.beat(f"w-{nth:03}") for nth in range(200)))
     console = await Console.of(browser, f"{fleet.url}/?group=none", await fleet.key())
+    await console.worker("w-000", "idle")
     for top, seen in ((3000, "w-070"), (9000, "w-199"), (4000, "w-100"), (0, "w-000")):
         await console.page.evaluate(f"scrollTo(0, {top})")
         await expect(console.page.locator(".id", has_text=seen)).to_be_in_viewport()
@@ -251,6 +311,12 @@ async def test_two_versions_of_one_agent_are_easy_to_see(fleet: Fleet, browser: 
     console = await Console.of(browser, fleet.url, await fleet.key())
 
     await console.shows(".versions.several", "1.1 ×2", "1.0 ×2")
+
+    for nth in range(5):
+        await fleet.beat(f"r-{nth}", agent_name="reception", version=f"2.{nth}", region="iad")
+    await console.shows(".versions.several", "2.4 ×1  2.3 ×1  2.2 ×1  2.1 ×1  +1")
+    await console.page.get_by_label("Group").select_option("region")
+    await console.shows(".versions:not(.several)", "2.4 ×1  2.3 ×1  2.2 ×1  2.1 ×1  +1")
 
 
 async def test_a_conflict_and_who_is_lost_stand_out_only_while_there_are_any(
@@ -277,7 +343,7 @@ async def test_the_last_bar_is_how_many_are_online_now(fleet: Fleet, browser: Br
     for nth in range(3):
         await fleet.beat(f"w-{nth}")
     console = await Console.of(browser, fleet.url, await fleet.key())
-    last = ".bars rect:last-child title"
+    last = ".hits rect:last-child title"
     await console.shows(last, "now: 3 workers online")
 
     await fleet.beat("w-0", status="offline")
@@ -300,17 +366,92 @@ async def test_on_a_phone_every_filter_and_every_view_can_be_reached(
     await console.shows("h1", "Your sign-ins")
 
 
-async def test_on_a_phone_nothing_sticks_out(fleet: Fleet, browser: Browser) -> None:
-    console = await Console.of(browser, fleet.url, await fleet.key(), viewport=PHONE)
-    await console.shows("main", "Nobody is here yet")
-    assert await console.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+# The page, a log's cells, and a table's frame: whatever is wider inside than it is. The dots at the
+# end of what is cut off may hang over a little.
+STICKS_OUT = """() => [...document.querySelectorAll("html, .event > *, .scroll")]
+  .filter((element) => element.clientWidth > 0)
+  .filter((element) => {
+    const spare = element.matches("html") ? 0 : 4;
+    return element.scrollWidth > element.clientWidth + spare;
+  })
+  .map((element) => element.outerHTML.slice(0, 200))"""
+LONG = "0123456789abcdef" * 16
 
-    await fleet.beat("reception-1")
+
+async def long_values(fleet: Fleet) -> str:
+    """The longest of everything; a worker's id."""
+    agent_id = "reception-1".ljust(256, "x")
+    names = ("agent_name", "version", "project", "region", "host", "dispatch_name")
+    for status in ("idle", "busy"):
+        sessions = 0 if status == "idle" else 2**31
+        given = dict.fromkeys(names, LONG)
+        await fleet.beat(agent_id, status=status, active_sessions=sessions, **given)
+    await fleet.beat("gone".ljust(256, "y"), **dict.fromkeys(names, LONG))
+    headers = await fleet.headers()
+    await fleet.http.delete(f"/v1/agents/{'gone'.ljust(256, 'y')}", headers=headers)
+    key = {"name": LONG, "scopes": ["ingest", "read", "admin"]}
+    assert (await fleet.http.post("/v1/keys", json=key, headers=headers)).status_code == 201
+    return agent_id
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+async def test_nothing_sticks_out_however_long_it_is(
+    fleet: Fleet, browser: Browser, viewport: ViewportSize
+) -> None:
+    console = await Console.of(browser, fleet.url, await fleet.key(), viewport=viewport)
+    await console.shows("main", "Nobody is here yet")
+    assert await console.page.evaluate(STICKS_OUT) == []
+
+    agent_id = await long_values(fleet)
     for path, place in VIEWS.items():
-        await console.open(fleet.url + path)
+        await console.open(fleet.url + path.replace("reception-1", agent_id))
         await console.page.locator(place).first.wait_for()
-        width = await console.page.evaluate("document.documentElement.scrollWidth")
-        assert width == PHONE["width"], path
+        assert await console.page.evaluate(STICKS_OUT) == [], path
+
+    await console.open(f"{fleet.url}/?view=keys")
+    for button in await console.page.get_by_role("button", name="Revoke…").all():
+        box = await button.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= viewport["width"]
+
+
+async def test_the_ring_around_what_has_the_focus_is_inside_its_row(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w-1", version="1".ljust(100, "0"))
+    console = await Console.of(browser, fleet.url, await fleet.key(), viewport=PHONE)
+    button = console.page.get_by_role("button", name="reception")
+
+    await button.press("Shift")
+    await button.focus()
+
+    assert await button.evaluate("button => getComputedStyle(button).outlineOffset") == "-2px"
+    box = await button.bounding_box()
+    assert box is not None
+    assert box["width"] > 60
+
+
+async def test_an_age_grows_although_what_tells_the_time_comes_late(
+    fleet: Fleet, browser: Browser
+) -> None:
+    console = Screen(await browser.new_page())
+    await console.open(fleet.url)
+
+    told = await console.page.evaluate(
+        """async () => {
+          const { collectorTime, heardTime } = await import("/console/time.js");
+          const at = (seconds) => Math.round(collectorTime(seconds * 1000));
+          const told = [];
+          for (const [server, local] of [[1000, 0], [1001, 3], [1010, 4], [1012, 8], [500, 9]]) {
+            heardTime(server, local * 1000);
+            told.push(at(local));
+          }
+          return told;
+        }"""
+    )
+
+    # Two seconds late; ahead; late again; and set back.
+    assert told == [1000, 1003, 1010, 1014, 500]
 
 
 async def test_a_worker_has_a_page_with_its_history_and_an_admin_removes_it(
@@ -320,12 +461,16 @@ async def test_a_worker_has_a_page_with_its_history_and_an_admin_removes_it(
     await fleet.beat("w-1", status="busy", active_sessions=2)
     console = await Console.of(browser, fleet.url, await fleet.key())
 
+    focused = "document.activeElement.id"
+    assert await console.page.evaluate(focused) == "main"
     await console.page.get_by_role("link", name="w-1").click()
     await console.shows(".now", "busy", "2 sessions · last beat")
+    assert await console.page.evaluate(focused) == "main"
     await console.shows(".history", "Uptime 24h", "came online", "2 sessions", "first seen")
     await console.page.get_by_role("button", name="Remove…").click()
     await console.page.get_by_role("button", name="Remove", exact=True).click()
     await console.shows("main", "Nobody is here yet")
+    await console.shows(".said", "w-1 was removed.")
 
     assert await fleet.roster() == []
     assert console.failures == []
@@ -346,15 +491,21 @@ async def test_the_uptime_of_a_week_is_told_after_the_first_day(
 
 
 async def test_a_page_says_why_its_worker_is_not_there(fleet: Fleet, browser: Browser) -> None:
-    await fleet.beat("w-1")
+    await fleet.beat("w-1", status="busy", active_sessions=3, cpu_pct=12.0)
     await fleet.beat("w-2", status="offline")
     await fall_silent(fleet)
     console = await Console.of(browser, f"{fleet.url}/?view=worker&id=w-1", await fleet.key())
     await console.shows(".now", "lost", "Silent for more than 45 s")
+    await console.shows(".facts", "0, had 3 when last heard", "12% when last heard")
+    await console.shows("main button:visible", "Remove…")
     await console.shows("nav a[aria-current]", "Fleet")
 
     await console.open(f"{fleet.url}/?view=worker&id=w-2")
     await console.shows(".now", "left", "Said goodbye")
+
+    await console.open(f"{fleet.url}/?view=worker&id=nobody")
+    await console.shows(".now", "It is not on the roster")
+    await console.shows_no("button:visible", has_text="Remove…")
 
 
 async def test_an_admin_gets_a_key_for_the_first_agents_where_none_is_yet(
@@ -390,6 +541,9 @@ async def test_who_is_no_admin_is_offered_nothing_of_an_admins(
     await console.page.get_by_role("link", name="w-1").click()
     await console.shows(".now", "idle")
     await console.shows_no("button", has_text="Remove")
+    await console.open(f"{fleet.url}/?view=keys")
+    await console.shows("keys-view", "yours lacks it")
+    await console.shows_no("button", has_text="New key")
 
 
 async def test_events_come_live_and_can_be_held_and_filtered(
@@ -433,6 +587,19 @@ async def test_events_can_be_narrowed_to_problems_and_repeat_neither_time_nor_da
     assert "kind=problems" in console.page.url
 
 
+async def test_the_end_of_the_events_says_that_there_are_older_ones(
+    fleet: Fleet, browser: Browser
+) -> None:
+    await fleet.beat("w")
+    console = await Console.of(browser, f"{fleet.url}/?view=events", await fleet.key())
+    await console.shows(".events", "w")
+    await console.shows_no(".end:visible")
+
+    await asyncio.gather(*(fleet.beat(f"w-{nth}") for nth in range(500)))
+    await console.open(f"{fleet.url}/?view=events&kind=problems")
+    await console.shows(".end:visible", "the latest 500 events", "collector events --last 1000")
+
+
 async def test_an_admin_makes_rotates_and_revokes_keys_and_sees_it_in_the_audit(
     fleet: Fleet, browser: Browser
 ) -> None:
@@ -441,8 +608,17 @@ async def test_an_admin_makes_rotates_and_revokes_keys_and_sees_it_in_the_audit(
 
     await console.page.get_by_role("button", name="New key…").click()
     await console.page.get_by_label("Name").fill("for the lobby")
+    for scope in ("ingest", "read"):
+        await console.page.get_by_label(scope).uncheck()
+    await console.page.get_by_role("button", name="Create").click()
+    await console.shows("dialog [role=alert]", "Choose at least one scope")
+    await console.page.get_by_label("read").check()
     await console.page.get_by_role("button", name="Create").click()
     await console.shows("dialog .copyable", "vk_")
+    for _ in range(3):
+        await console.page.keyboard.press("Escape")
+    await console.shows("dialog .copyable", "vk_")
+    await console.shows("keys-view tr:has(.own)", "yours")
     made = await console.page.locator("dialog code").inner_text()
     await console.page.get_by_role("button", name="I have copied it").click()
     row = console.page.get_by_role("row").filter(has_text="for the lobby")
@@ -467,6 +643,12 @@ async def test_a_session_ends_with_its_key(fleet: Fleet, browser: Browser) -> No
 
     await console.shows("sign-in", "Your sign-in has ended")
 
+    another = Screen(await console.page.context.new_page())
+    await another.open(fleet.url)
+    await another.page.get_by_label("Key").fill(await fleet.key())
+    await another.page.get_by_role("button", name="Sign in").click()
+    await console.shows(".live", "Live")
+
 
 async def test_one_signs_out_and_sees_where_one_is_signed_in(
     fleet: Fleet, browser: Browser
@@ -485,6 +667,11 @@ async def test_one_signs_out_and_sees_where_one_is_signed_in(
 async def test_a_wrong_key_is_told_so(fleet: Fleet, browser: Browser) -> None:
     screen = Screen(await browser.new_page())
     await screen.open(fleet.url)
+
+    for mistyped in ("vk_…", "🔑", "vk_abc"):
+        await screen.page.get_by_label("Key").fill(mistyped)
+        await screen.page.get_by_role("button", name="Sign in").click()
+        await screen.shows("[role=alert]", "This is no key, or it is mistyped")
 
     await screen.page.get_by_label("Key").fill("vk_" + "A" * 32)
     await screen.page.get_by_role("button", name="Sign in").click()

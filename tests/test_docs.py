@@ -69,7 +69,7 @@ def test_the_page_tells_of_every_route_with_an_example(door: tuple[str, str]) ->
     assert words[0] == "curl"
     is_guarded, ways = OPERATIONS[door].scope is not None, OPERATIONS[door].opened_by
     assert ("Authorization: Bearer $VOICEGW_API_KEY" in words) == (is_guarded and "key" in ways)
-    assert ("session=$SESSION" in words) == (ways == ("session",))
+    assert ("$SESSION_COOKIE" in words) == (ways == ("session",))
 
 
 async def test_the_policy_allows_the_pages_own_style_alone(fleet: Fleet) -> None:

@@ -51,6 +51,14 @@ def attributes(answer: httpx2.Response) -> dict[str, str]:
     return {name.lower(): value for name, _, value in pairs}
 
 
+def cookie_of(answer: httpx2.Response) -> dict[str, str]:
+    return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+
+
+def cookie_name(fleet: Fleet) -> str:
+    return f"presence_session_{fleet.url.rpartition(':')[2]}"
+
+
 async def opens(fleet: Fleet, browser: dict[str, str]) -> bool:
     answer = await fleet.http.get("/v1/agents", headers=browser)
     assert answer.status_code in (200, 401), answer.text
@@ -118,6 +126,26 @@ async def test_the_cookie_is_secure_exactly_over_https(
     assert ("secure" in attributes(answer)) == is_secure
 
 
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("presence.example", "presence_session"),
+        ("127.0.0.1:8080", "presence_session_8080"),
+        ("[::1]", "presence_session"),
+        ("[::1]:9000", "presence_session_9000"),
+    ],
+)
+async def test_a_collector_on_another_port_of_the_host_has_another_cookie(
+    fleet: Fleet, host: str, name: str
+) -> None:
+    signed_in = await sign_in(fleet, Host=host)
+    browser = cookie_of(signed_in)
+
+    assert name in attributes(signed_in)
+    assert await opens(fleet, browser | {"Host": host})
+    assert not await opens(fleet, browser | {"Host": "127.0.0.1:1"})
+
+
 async def test_an_origin_behind_tls_is_the_one_that_the_browser_sees(fleet: Fleet) -> None:
     cookie = (await fleet.sign_in())["Cookie"]
     own = fleet.url.replace("http:", "https:")
@@ -148,8 +176,8 @@ async def test_the_token_is_nowhere_but_in_the_cookie(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     answer = await sign_in(fleet)
-    token = attributes(answer)["session"]
-    browser = {"Cookie": f"session={token}"}
+    token = attributes(answer)[cookie_name(fleet)]
+    browser = {"Cookie": f"{cookie_name(fleet)}={token}"}
     said = [answer] + [await fleet.http.get(path, headers=browser) for path in (SESSIONS, CURRENT)]
     said.append(await fleet.http.delete(CURRENT, headers=browser))
 
@@ -297,7 +325,7 @@ async def test_the_many_requests_of_one_page_cost_one_look_up(
 
 @pytest.mark.parametrize("token", ["", "x", "A" * 43, "A" * 42 + "é", "A" * 5000])
 async def test_a_token_that_nobody_has_opens_nothing(fleet: Fleet, token: str) -> None:
-    headers = [(b"cookie", f"session={token}".encode())]
+    headers = [(b"cookie", f"{cookie_name(fleet)}={token}".encode())]
 
     answer = await fleet.http.get("/v1/agents", headers=headers)
 
@@ -310,7 +338,9 @@ async def test_more_look_ups_than_may_wait_are_told_to_come_back(
 ) -> None:
     monkeypatch.setattr(verbs, "MAX_WAITING", 0)
 
-    answer = await fleet.http.get("/v1/agents", headers={"Cookie": f"session={'A' * 43}"})
+    answer = await fleet.http.get(
+        "/v1/agents", headers={"Cookie": f"{cookie_name(fleet)}={'A' * 43}"}
+    )
 
     check_problem(answer, 503, "overloaded")
     assert answer.headers["retry-after"] == "1"
@@ -340,13 +370,13 @@ async def test_a_session_is_ended_from_another_and_only_once(fleet: Fleet) -> No
     assert ended.status_code == 204
     assert "set-cookie" not in ended.headers
     check_problem(await fleet.http.delete(path, headers=here), 404, "not_found")
-    assert not await opens(fleet, {"Cookie": f"session={attributes(there)['session']}"})
+    assert not await opens(fleet, cookie_of(there))
     assert await opens(fleet, here)
 
 
 async def test_ending_ones_own_session_by_its_id_clears_the_cookie(fleet: Fleet) -> None:
     signed_in = await sign_in(fleet)
-    browser = {"Cookie": f"session={attributes(signed_in)['session']}", "Origin": fleet.url}
+    browser = cookie_of(signed_in) | {"Origin": fleet.url}
 
     ended = await fleet.http.delete(f"{SESSIONS}/{signed_in.json()['id']}", headers=browser)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from collector.values import Principal
 from contract.vocabulary import SESSION_COOKIE, Scope
 
 Headers = Iterable[tuple[bytes, bytes]]
+_PORT = re.compile(r":([0-9]{1,5})$")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -29,12 +31,18 @@ def known(parts: Parts, headers: Headers, scope: Scope) -> Principal | None:
 
 async def admit(parts: Parts, request: Request, scope: Scope) -> Principal:
     """The caller, who holds `scope`, by a key or, where none is sent, by a session's cookie."""
-    token = request.cookies.get(SESSION_COOKIE)
+    token = request.cookies.get(cookie_name(request))
     if not token or "authorization" in request.headers:
         return await require(parts, request.headers.raw, scope)
     principal = await parts.sessions.identify(token)
     _check_origin(request)
     return _holding(scope, principal)
+
+
+def cookie_name(request: Request) -> str:
+    """With the port that the browser sees: it sends a host's cookies to all of its ports."""
+    port = _PORT.search(request.headers.get("host", ""))
+    return f"{SESSION_COOKIE}_{port[1]}" if port else SESSION_COOKIE
 
 
 def _holding(scope: Scope, principal: Principal) -> Principal:

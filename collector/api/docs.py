@@ -105,7 +105,7 @@ def example(method: str, path: str, operation: Schema) -> str:
         words.append('-H "Authorization: Bearer $VOICEGW_API_KEY"')
         words.append("\\\n ")
     elif operation["security"]:
-        words.append('-b "session=$SESSION" -H "Origin: $VOICEGW_COLLECTOR_URL"')
+        words.append('-b "$SESSION_COOKIE" -H "Origin: $VOICEGW_COLLECTOR_URL"')
         words.append("\\\n ")
     words.append(f'"$VOICEGW_COLLECTOR_URL{_address(path, operation["parameters"])}"')
     if "requestBody" in operation:

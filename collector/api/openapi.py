@@ -91,7 +91,10 @@ def document(served: tuple[Door, ...]) -> dict[str, Any]:
                     "type": "apiKey",
                     "in": "cookie",
                     "name": SESSION_COOKIE,
-                    "description": "A browser that signed in with a key; of its own origin alone.",
+                    "description": (
+                        "A browser that signed in with a key; of its own origin alone. Where the "
+                        "request's Host names a port, `_` and that port follow the name."
+                    ),
                 },
             },
         },

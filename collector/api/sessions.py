@@ -17,7 +17,7 @@ from collector.errors import NotFound, Unauthenticated
 from collector.sessions import NO_SESSION, ends_at
 from collector.values import SECOND, Key, Principal, Session
 from collector.workers import seconds
-from contract.vocabulary import SESSION_COOKIE, SESSION_ID_PATTERN
+from contract.vocabulary import SESSION_ID_PATTERN
 
 _ID = re.compile(SESSION_ID_PATTERN)
 
@@ -64,7 +64,7 @@ class CurrentEndpoint(HTTPEndpoint):
         _own(principal)
         queries.single(request, ())
         now = parts.clock.now()
-        digest = verbs.digest_of(request.cookies[SESSION_COOKIE])
+        digest = verbs.digest_of(request.cookies[auth.cookie_name(request)])
         found = await parts.store.find_session(digest, now=now)
         if found is None:
             raise Unauthenticated(NO_SESSION)
@@ -120,7 +120,7 @@ async def _key(parts: Parts, principal: Principal) -> Key:
 def _set_cookie(response: Response, request: Request, token: str, max_age: int) -> None:
     """For this origin alone, and out of reach of the page's own programs."""
     response.set_cookie(
-        SESSION_COOKIE,
+        auth.cookie_name(request),
         token,
         max_age=max_age,
         path="/",

@@ -21,9 +21,9 @@ export class Unreachable extends Error {
 async function ask(method, path, { query, body, key } = {}) {
   const url = new URL(path, location.origin);
   for (const [name, value] of Object.entries(query || {})) url.searchParams.set(name, value);
-  const headers = {};
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  if (key !== undefined) headers.Authorization = `Bearer ${key}`;
+  const headers = new Headers();
+  if (body !== undefined) headers.set("Content-Type", "application/json");
+  if (key !== undefined) headers.set("Authorization", `Bearer ${key}`);
   let answer;
   try {
     answer = await fetch(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });

@@ -2,8 +2,9 @@
 
 import * as address from "./address.js";
 import { api } from "./api.js";
-import { h, setClass, setText } from "./dom.js";
+import { h, setClass, setText, visible } from "./dom.js";
 import { fleet } from "./fleet.js";
+import { note } from "./parts.js";
 import { clockTime, collectorTime, duration, everySecond } from "./time.js";
 import "./views/events-view.js";
 import "./views/fleet-view.js";
@@ -19,15 +20,30 @@ const WITHIN = { worker: "" };
 // A collector that starts anew is back by then: nobody needs to be told.
 const PATIENCE_SECONDS = 4;
 
+const SAID_MS = 6000;
+const TABS = new BroadcastChannel("sign-ins");
+
 class App {
   session = null;
 
   async start() {
     document.addEventListener("click", address.follow);
-    document.addEventListener("signed-in", ({ detail }) => this.enter(detail));
+    document.addEventListener("signed-in", ({ detail }) => {
+      this.enter(detail);
+      this.view.focus();
+      TABS.postMessage("signed-in");
+    });
     document.addEventListener("signed-out", () => this.out());
+    // Another tab has signed in: its cookie is ours too.
+    TABS.addEventListener("message", () => this.comeBack());
+    addEventListener("focus", () => this.comeBack());
     addEventListener("popstate", () => this.show());
-    addEventListener("navigate", () => this.show());
+    // Who followed a link goes on in what it led to.
+    addEventListener("navigate", () => {
+      this.show();
+      this.view?.focus({ preventScroll: true });
+    });
+    document.addEventListener("said", ({ detail }) => this.say(detail));
     addEventListener("pageshow", ({ persisted }) => persisted && this.session && fleet.join(this.session.id));
     fleet.addEventListener("replaced", () => {
       fleet.forget();
@@ -49,10 +65,17 @@ class App {
     }
   }
 
+  // Whoever is not signed in after all goes on with the form as it is.
+  async comeBack() {
+    if (this.session || !document.querySelector("sign-in")) return;
+    const session = await api.current().catch(() => null);
+    if (session && !this.session) this.enter(session);
+  }
+
   enter(session) {
     this.session = session;
     this.view = h("main", { id: "main", tabindex: "-1" });
-    document.body.replaceChildren(h("a", { class: "skip", href: "#main" }, "Skip to content"), this.header(), this.lostContact(), this.view);
+    document.body.replaceChildren(h("a", { class: "skip", href: "#main" }, "Skip to content"), this.header(), this.lostContact(), (this.said = h("div", { class: "said", role: "status" })), this.view);
     fleet.join(session.id);
     this.show();
   }
@@ -100,9 +123,15 @@ class App {
     const element = document.createElement(VIEWS[view]);
     element.session = this.session;
     this.view.replaceChildren(element);
-    document.title = `${(view === "worker" && address.read().id) || TITLES[view]} · ${this.session.tenant}`;
+    document.title = `${visible((view === "worker" && address.read().id) || TITLES[view])} · ${this.session.tenant}`;
     scrollTo(0, 0);
     this.showConnection();
+  }
+
+  say(words) {
+    this.said.replaceChildren(note("", words));
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => this.said.replaceChildren(), SAID_MS);
   }
 
   showConnection() {
@@ -117,6 +146,8 @@ class App {
     setText(this.since, duration(seconds));
     setText(this.asOf, clockTime(collectorTime(since)));
     this.banner.hidden = !isLost;
+    // What would only fail.
+    for (const button of document.querySelectorAll("button[data-acts]")) button.disabled = isLost;
   }
 
   async signOut() {

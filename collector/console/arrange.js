@@ -5,13 +5,18 @@ export const SORTS = {
   agent_id: "Name",
   status: "Status",
   active_sessions: "Sessions",
-  last_seen: "Last seen",
+  last_seen: "Last beat",
   version: "Version",
+  region: "Region",
+  host: "Host",
   cpu_pct: "CPU",
   memory_pct: "Memory",
 };
+// Of these the largest, or the newest, is what one looks for.
+export const LARGEST_FIRST = ["active_sessions", "last_seen", "cpu_pct", "memory_pct"];
 // Few enough to be shown at once, before anybody has opened a group.
 const OPEN_BY_ITSELF = 40;
+const VITALS = ["cpu_pct", "memory_pct"];
 const RANK = { busy: 0, idle: 1, offline: 2 };
 const COLLATOR = new Intl.Collator(undefined, { numeric: true });
 
@@ -83,22 +88,27 @@ function matching(choices) {
 function isOf(status, worker) {
   if (status === "online") return worker.status !== "offline";
   if (status === "conflict") return worker.conflict;
-  if (status === "lost") return worker.reason === "lost";
+  if (status === "lost" || status === "left") return worker.reason === status;
   return worker.status === status;
 }
 
 function ordering(field, descending) {
   if (field === "agent_id") return (workers) => (descending ? workers.reverse() : workers);
   const sign = descending ? -1 : 1;
-  return (workers) => workers.sort((a, b) => sign * compareBy(field, a, b));
+  return (workers) => workers.sort((a, b) => compareBy(field, sign, a, b));
 }
 
-function compareBy(field, a, b) {
-  if (field === "status") return RANK[a.status] - RANK[b.status];
-  const [x, y] = [a[field], b[field]];
+function compareBy(field, sign, a, b) {
+  if (field === "status") return sign * (RANK[a.status] - RANK[b.status]);
+  const [x, y] = [known(a, field), known(b, field)];
   // What is not known comes last, whichever way round.
   if (x === null || y === null) return (x === null) - (y === null);
-  return typeof x === "number" ? x - y : byName(x, y);
+  return sign * (typeof x === "number" ? x - y : byName(x, y));
+}
+
+// Nobody knows what a process that is not there takes.
+function known(worker, field) {
+  return worker.status === "offline" && VITALS.includes(field) ? null : worker[field];
 }
 
 function grouped(workers, grouping) {

@@ -10,19 +10,27 @@ export function s(name, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
+// What would turn a line around or hide in it is shown as a mark, as the commands do; lines may still end.
+const UNSEEN = /(?!\n)\p{C}/gu;
+
+export const visible = (text) => text.replace(UNSEEN, "\ufffd");
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined && child !== false) element.append(typeof child === "string" ? visible(child) : child);
+  }
   return element;
 }
 
 // Written only when it differs: most of what is shown stays as it is.
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = visible(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
 export function setClass(element, name) {

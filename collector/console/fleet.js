@@ -2,6 +2,7 @@
 
 import { byName, placeOf } from "./arrange.js";
 import { Follower } from "./follower.js";
+import { note } from "./parts.js";
 import { heardTime } from "./time.js";
 
 // The only script that this page starts by its address, where a browser asks for that to be said.
@@ -54,7 +55,7 @@ class Fleet extends EventTarget {
       this.dispatchEvent(new Event("replaced"));
       return;
     }
-    if (message.at) heardTime(message.at);
+    if (message.at) heardTime(message.at, message.heardAt);
     if (message.type === "connection") this.hear(message.connection);
     if (message.type === "fleet") this.begin(message);
     if (message.type === "changes") this.change(message);
@@ -66,6 +67,7 @@ class Fleet extends EventTarget {
     this.isKnown ||= at !== null;
     this.hear(connection);
     this.dispatchEvent(new Event("change"));
+    if (at !== null) this.dispatchEvent(new Event("begun"));
   }
 
   change({ changed, removed, events }) {
@@ -85,5 +87,34 @@ class Fleet extends EventTarget {
 }
 
 export const fleet = new Fleet();
+
+// For a view that reads more than the stream tells: `read` as often as the stream is back after a reading failed.
+export class Reading {
+  #failed = false;
+
+  constructor(read, told) {
+    this.read = read;
+    this.told = told;
+    this.onConnection = () => this.#failed && fleet.connection.state === "live" && this.again();
+    fleet.addEventListener("connection", this.onConnection);
+  }
+
+  // What went wrong is told as long as it is so.
+  async again() {
+    const hadFailed = this.#failed;
+    this.#failed = false;
+    try {
+      await this.read();
+      if (hadFailed) this.told.replaceChildren();
+    } catch (refused) {
+      this.#failed = true;
+      this.told.replaceChildren(note("bad", refused.message));
+    }
+  }
+
+  stop() {
+    fleet.removeEventListener("connection", this.onConnection);
+  }
+}
 
 addEventListener("pagehide", () => fleet.leave());

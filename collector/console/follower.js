@@ -15,7 +15,7 @@ export class Follower {
     this.tell = (message) => tell({ ...message, session });
     this.workers = new Map();
     this.cursor = null;
-    this.at = null;
+    this.at = this.heardAt = null;
     this.connection = { state: "connecting", since: Date.now() };
     this.attempts = 0;
     this.arriving = null;
@@ -37,7 +37,7 @@ export class Follower {
   // All that a page needs to begin with.
   whole() {
     const workers = [...this.workers.values()];
-    return { type: "fleet", workers, at: this.at, connection: this.connection, session: this.session };
+    return { type: "fleet", workers, at: this.at, heardAt: this.heardAt, connection: this.connection, session: this.session };
   }
 
   async run() {
@@ -106,7 +106,7 @@ export class Follower {
     this.workers = this.arriving;
     this.arriving = null;
     this.cursor = body.cursor;
-    this.at = body.at;
+    this.hear(body.at);
     this.clearBatch();
     this.become("live");
     this.tell(this.whole());
@@ -128,7 +128,7 @@ export class Follower {
   }
 
   takeVitals(body) {
-    this.at = body.at;
+    this.hear(body.at);
     for (const vital of body.workers) {
       const worker = this.workers.get(vital.agent_id);
       if (!worker) continue;
@@ -136,6 +136,12 @@ export class Follower {
       this.workers.set(vital.agent_id, renewed);
       this.changed.set(vital.agent_id, renewed);
     }
+  }
+
+  // The collector's clock, and what ours showed then: what is told later on is no later by the collector's.
+  hear(at) {
+    this.at = at;
+    this.heardAt = Date.now();
   }
 
   become(state) {
@@ -150,8 +156,9 @@ export class Follower {
     const { changed, removed, events } = this;
     this.clearBatch();
     const workers = [...changed.values()];
-    this.tell({ type: "changes", changed: workers.splice(0, SLICE), removed: [...removed], events, at: this.at });
-    while (workers.length) this.tell({ type: "changes", changed: workers.splice(0, SLICE), removed: [], events: [], at: this.at });
+    const { at, heardAt } = this;
+    this.tell({ type: "changes", changed: workers.splice(0, SLICE), removed: [...removed], events, at, heardAt });
+    while (workers.length) this.tell({ type: "changes", changed: workers.splice(0, SLICE), removed: [], events: [], at, heardAt });
   }
 
   clearBatch() {

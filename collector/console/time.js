@@ -1,15 +1,24 @@
 // Time as the collector sees it, and how long ago something was.
 
-let ahead = 0;
+// How far the collector's clock is ahead of ours, and when that was found. What told it came late, by however
+// much: the furthest is the truest, and gives way only as slowly as clocks drift apart.
+let ahead = null;
+let foundAt = 0;
+const DRIFT = 0.001;
+// Further back than anything is late: one of the clocks was set.
+const SET_SECONDS = 30;
 
-// The collector's clock at this moment, as a frame of it told.
-export function heardTime(serverSeconds) {
-  ahead = serverSeconds - Date.now() / 1000;
+// The collector's clock, as something told it that came when ours showed `milliseconds`.
+export function heardTime(serverSeconds, milliseconds = Date.now()) {
+  const heard = serverSeconds - milliseconds / 1000;
+  const kept = ahead === null ? heard : ahead - (DRIFT * Math.max(0, milliseconds - foundAt)) / 1000;
+  ahead = kept - heard > SET_SECONDS ? heard : Math.max(kept, heard);
+  foundAt = milliseconds;
 }
 
 // What the collector's clock shows when this browser's shows `milliseconds`.
 export function collectorTime(milliseconds) {
-  return milliseconds / 1000 + ahead;
+  return milliseconds / 1000 + (ahead ?? 0);
 }
 
 export function now() {

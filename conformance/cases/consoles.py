@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from conformance import expect
 from conformance.case import case
@@ -94,11 +94,19 @@ class Browser:
         return await self.caller.get(path)
 
 
+def cookie_name(target: SplitResult) -> str:
+    """What a session's cookie is called there; a scheme's own port is in no `Host`."""
+    own = {"http": 80, "https": 443}.get(target.scheme)
+    named = target.port not in (None, own)
+    return f"presence_session_{target.port}" if named else "presence_session"
+
+
 async def signed_in(t: Trial, key: str) -> Browser:
     answer = (await t.caller(key).send("POST", SESSIONS)).was(201)
     cookie, _, _ = answer.headers.get("set-cookie", "").partition(";")
-    expect.true(cookie.startswith("session="), "a cookie called session", cookie)
     url = urlsplit(t.target.url)
+    name = cookie_name(url)
+    expect.true(cookie.startswith(f"{name}="), f"a cookie called {name}", cookie)
     return Browser(replace(t.nobody, cookie=cookie), f"{url.scheme}://{url.netloc}", answer.json)
 
 
@@ -277,6 +285,7 @@ async def with_a_key_alone_there_is_no_current_session(t: Trial) -> None:
 
     (await caller.get(f"{SESSIONS}/current")).refused(401, "unauthenticated")
     (await t.nobody.get(f"{SESSIONS}/current")).refused(401, "unauthenticated")
-    for wrong in ("session=x", f"session={'A' * 43}", f"session={caller.key}"):
-        asked = await t.nobody.send("GET", ROSTER, headers={"Cookie": wrong})
+    name = cookie_name(urlsplit(t.target.url))
+    for wrong in ("x", "A" * 43, caller.key):
+        asked = await t.nobody.send("GET", ROSTER, headers={"Cookie": f"{name}={wrong}"})
         asked.refused(401, "unauthenticated")

@@ -31,9 +31,9 @@ export function eventLine(event, { withWorker = true, isNew = false } = {}) {
       { class: "event" },
       time,
       h("span", { class: `state ${state}` }, h("i", { class: "dot", "aria-hidden": "true" }), word),
-      withWorker && h("a", { class: "id", href: link, "data-in": true }, worker.agent_id),
-      withWorker && h("span", { class: "name" }, worker.agent_name),
-      h("span", { class: "rest" }, rest),
+      withWorker && h("a", { class: "id", href: link, title: worker.agent_id, "data-in": true }, worker.agent_id),
+      withWorker && h("span", { class: "name", title: worker.agent_name }, worker.agent_name),
+      h("span", { class: "rest", title: rest }, rest),
     ),
   );
   return Object.assign(line, { time, day: day(event.at) });

@@ -3,8 +3,8 @@
 import * as address from "../address.js";
 import { api } from "../api.js";
 import { h, setText } from "../dom.js";
-import { fleet } from "../fleet.js";
-import { emptyState, note, plural } from "../parts.js";
+import { fleet, Reading } from "../fleet.js";
+import { emptyState, plural } from "../parts.js";
 import { eventLine, KINDS, settle } from "./event-row.js";
 
 const KEPT = 500;
@@ -19,16 +19,22 @@ class EventsView extends HTMLElement {
     this.build();
     this.onTold = ({ detail }) => this.hear(detail);
     fleet.addEventListener("told", this.onTold);
-    this.load();
+    this.reading = new Reading(() => this.read(), this.told);
+    // What was told between that reading and the stream's beginning is in neither.
+    this.onBegun = () => this.isHeld || this.reading.again();
+    fleet.addEventListener("begun", this.onBegun);
+    this.reading.again();
   }
 
   disconnectedCallback() {
     fleet.removeEventListener("told", this.onTold);
+    fleet.removeEventListener("begun", this.onBegun);
+    this.reading.stop();
   }
 
   build() {
     const search = h("input", { type: "search", placeholder: "Filter by id or name…", "aria-label": "Filter events", value: this.choices.q });
-    search.addEventListener("input", () => this.choose({ q: search.value }));
+    search.addEventListener("input", () => this.choose({ q: search.value }, { push: false }));
     const kind = h("select", { "aria-label": "Kind" }, h("option", { value: "" }, "Kind: All"), h("option", { value: "problems" }, "Problems only"), Object.entries(KINDS).map(([type, word]) => h("option", { value: type }, word)));
     kind.value = this.choices.kind ?? "";
     kind.classList.toggle("chosen", kind.value !== "");
@@ -40,19 +46,23 @@ class EventsView extends HTMLElement {
     this.found = h("span", { class: "found", role: "status" });
     this.list = h("ol", { class: "events", "aria-label": "Events, newest first" });
     this.told = h("div");
-    this.replaceChildren(h("div", { class: "page-head" }, h("h1", {}, "Events")), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.list);
+    this.none = h("div");
+    this.end = h("p", { class: "hint end", hidden: true }, `These are the latest ${KEPT} events, or those of them that match; `, h("code", {}, "collector events --last 1000"), " reads further back.");
+    this.replaceChildren(h("div", { class: "page-head" }, h("h1", {}, "Events")), h("div", { class: "toolbar", role: "search" }, search, kind, this.hold, this.found), this.told, this.none, this.list, this.end);
   }
 
-  async load() {
-    try {
-      const { events } = await api.lastEvents(KEPT);
-      const seen = new Set(this.events.map((event) => event.cursor));
-      const lines = events.filter((event) => event.type !== "snapshot" && !seen.has(event.cursor));
-      this.events = [...this.events, ...lines.reverse()].slice(0, KEPT);
-      this.show();
-    } catch (refused) {
-      this.told.replaceChildren(note("bad", refused.message));
-    }
+  async read() {
+    const { events } = await api.lastEvents(KEPT);
+    const read = events.filter((event) => event.type !== "snapshot").reverse();
+    this.events = [...this.since(read), ...read].slice(0, KEPT);
+    this.show();
+  }
+
+  // What the stream told after that was read.
+  since(read) {
+    const known = new Set(read.map((event) => event.cursor));
+    const first = this.events.findIndex((event) => known.has(event.cursor));
+    return first < 0 ? this.events.filter((event) => !read.length || event.at >= read[0].at) : this.events.slice(0, first);
   }
 
   hear(events) {
@@ -83,9 +93,9 @@ class EventsView extends HTMLElement {
     this.showFound();
   }
 
-  choose(choices) {
+  choose(choices, { push = true } = {}) {
     Object.assign(this.choices, choices);
-    address.write(choices);
+    address.write(choices, { push });
     this.show();
   }
 
@@ -100,11 +110,12 @@ class EventsView extends HTMLElement {
     const shown = this.events.filter(this.matching());
     this.list.replaceChildren(...shown.map((event) => eventLine(event)));
     settle(this.list);
-    this.told.replaceChildren(...(shown.length ? [] : [emptyState(this.events.length ? "Nothing matches" : "Nothing has happened yet")]));
+    this.none.replaceChildren(...(shown.length ? [] : [emptyState(this.events.length ? "Nothing matches" : "Nothing has happened yet")]));
     this.showFound();
   }
 
   showFound() {
+    this.end.hidden = this.events.length < KEPT;
     const shown = this.list.children.length;
     const latest = this.events.length < KEPT ? plural(shown, "event") : shown < KEPT ? `${shown} of the latest ${KEPT} events` : `Latest ${KEPT} events`;
     const words = [latest, this.isHeld && `held, ${this.waiting.length.toLocaleString()} waiting`];

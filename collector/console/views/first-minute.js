@@ -8,9 +8,12 @@ const PYTHON = [
   "# pip install worker-presence",
   "from contract import register_worker",
   "",
+  "# On the roster under its host's name. Where several share a host, give each its own,",
+  '# as in register_worker("my-agent", agent_id="my-agent-2"), or they are a conflict.',
   'worker = register_worker("my-agent")',
+  'input("Idle. Enter begins a session. ")',
   "with worker.session():  # busy as long as this lasts",
-  "    ...",
+  '    input("Busy. Enter ends it, and the program. ")',
 ].join("\n");
 
 const settings = (key) => `export VOICEGW_COLLECTOR_URL=${location.origin}\nexport VOICEGW_API_KEY=${key}`;

@@ -1,7 +1,7 @@
 // <fleet-view>: everybody, by group, with what they do now.
 
 import * as address from "../address.js";
-import { arrange, count, GROUPINGS, SORTS, stateOf, turned, valuesOf } from "../arrange.js";
+import { arrange, count, GROUPINGS, LARGEST_FIRST, SORTS, stateOf, turned, valuesOf } from "../arrange.js";
 import { h, setClass, setText, setVariable } from "../dom.js";
 import { fleet } from "../fleet.js";
 import { bytes, meter, plural, stateBadge } from "../parts.js";
@@ -10,7 +10,9 @@ import "../virtual-list.js";
 import "./first-minute.js";
 import "./hour-band.js";
 
-const STATUSES = { "": "All", online: "Online", busy: "Busy", idle: "Idle", offline: "Offline", lost: "Lost", conflict: "Conflict" };
+// Each column, and what it sorts by.
+const COLUMNS = { Worker: "agent_id", Status: "status", Sessions: "active_sessions", Version: "version", Region: "region", Host: "host", CPU: "cpu_pct", Memory: "memory_pct", "Last beat": "last_seen" };
+const STATUSES = { "": "All", online: "Online", busy: "Busy", idle: "Idle", offline: "Offline", lost: "Lost", left: "Left", conflict: "Conflict" };
 
 class FleetView extends HTMLElement {
   connectedCallback() {
@@ -67,18 +69,29 @@ class FleetView extends HTMLElement {
     if (this.list) for (const row of this.list.children) row.tick?.();
   }
 
-  choose(choices) {
+  // What is chosen at once can be undone by going back; what is typed, and what is opened, goes with the page.
+  choose(choices, { push = true } = {}) {
     Object.assign(this.choices, choices);
     for (const [name, value] of Object.entries(choices)) if (!value) delete this.choices[name];
-    address.write(choices);
+    address.write(choices, { push });
     this.refresh();
+  }
+
+  sortBy(field) {
+    this.choose({ sort: field === defaults.sort ? "" : field, desc: LARGEST_FIRST.includes(field) ? "1" : "" });
+  }
+
+  reverse() {
+    this.choose({ desc: this.choices.desc === "1" ? "" : "1" });
   }
 
   figures() {
     this.counted = {};
     const figure = (name, label, state) => {
       const number = h("b", { class: "number" }, "0");
-      const tile = h("div", { class: `tile ${state}` }, h("span", { class: "label" }, state && h("i", { class: "dot", "aria-hidden": "true" }), label), h("span", {}, number));
+      const shown = [h("span", { class: "label" }, state && h("i", { class: "dot", "aria-hidden": "true" }), label), h("span", {}, number)];
+      const onclick = () => this.choose({ status: this.choices.status === name ? "" : name });
+      const tile = STATUSES[name] ? h("button", { class: `tile ${state}`, type: "button", title: `Show only these: ${label}`, onclick }, shown) : h("div", { class: "tile" }, shown);
       this.counted[name] = { tile, number };
       return tile;
     };
@@ -90,9 +103,9 @@ class FleetView extends HTMLElement {
       figure("busy", "Busy", "busy"),
       figure("idle", "Idle", "idle"),
       figure("lost", "Lost", "lost"),
-      figure("conflict", "Conflict", "conflict"),
       figure("left", "Left", "left"),
       figure("sessions", "Sessions", ""),
+      figure("conflict", "Conflict", "conflict"),
     );
     this.counted.online.number.after(this.share);
     return tiles;
@@ -110,7 +123,7 @@ class FleetView extends HTMLElement {
 
   toolbar() {
     this.search = h("input", { type: "search", placeholder: "Search id, name, host, version…", "aria-label": "Search workers", value: this.choices.q });
-    this.search.addEventListener("input", () => this.choose({ q: this.search.value }));
+    this.search.addEventListener("input", () => this.choose({ q: this.search.value }, { push: false }));
     this.selects = {
       status: this.select("Status", "status", STATUSES),
       version: this.select("Version", "version", {}),
@@ -120,7 +133,7 @@ class FleetView extends HTMLElement {
       sort: this.select("Sort", "sort", SORTS),
     };
     this.turn = h("button", { class: "icon", type: "button", "aria-label": "Reverse the order", title: "Reverse the order" }, "↓");
-    this.turn.addEventListener("click", () => this.choose({ desc: this.choices.desc === "1" ? "" : "1" }));
+    this.turn.addEventListener("click", () => this.reverse());
     this.found = h("span", { class: "found", role: "status" });
     const { sort, ...others } = this.selects;
     others.group.classList.add("apart");
@@ -132,7 +145,8 @@ class FleetView extends HTMLElement {
 
   select(label, name, options) {
     const select = h("select", { "aria-label": label });
-    select.addEventListener("change", () => this.choose({ [name]: defaults[name] === select.value ? "" : select.value }));
+    const choose = () => this.choose({ [name]: defaults[name] === select.value ? "" : select.value });
+    select.addEventListener("change", name === "sort" ? () => this.sortBy(select.value) : choose);
     select.show = (given) => {
       const wanted = Object.entries(given).map(([value]) => value).join("\n");
       if (select.dataset.values !== wanted) {
@@ -157,17 +171,29 @@ class FleetView extends HTMLElement {
       this.selects[name].hidden = values.length < 2 && !chosen;
       this.selects[name].show(Object.fromEntries([["", "All"], ...values.map((value) => [value, value])]));
     }
-    setText(this.turn, this.choices.desc === "1" ? "↑" : "↓");
-    this.turn.setAttribute("aria-pressed", String(this.choices.desc === "1"));
+    const isDescending = this.choices.desc === "1";
+    setText(this.turn, isDescending ? "↓" : "↑");
+    this.turn.setAttribute("aria-pressed", String(isDescending));
+    const sort = this.choices.sort ?? defaults.sort;
+    for (const { cell, field } of this.columns) {
+      if (field === sort) cell.setAttribute("aria-sort", isDescending ? "descending" : "ascending");
+      else cell.removeAttribute("aria-sort");
+    }
+    for (const [name, { tile }] of Object.entries(this.counted)) if (STATUSES[name]) tile.setAttribute("aria-pressed", String(this.choices.status === name));
   }
 
   table() {
     this.list = h("virtual-list", { role: "rowgroup" });
     this.list.prepare({ make: () => new Row(this), show: (row, shown) => row.show(shown), key: keyOf });
     this.none = h("p", { class: "waiting none" }, "Nobody matches. ", h("button", { class: "quiet", type: "button", onclick: () => this.clear() }, "Show all"));
-    const titles = ["Worker", "Status", "Sessions", "Version", "Region", "Host", "CPU", "Memory", "Last beat"];
-    const head = h("div", { class: "row head", role: "row" }, titles.map((title) => h("span", { role: "columnheader" }, title)));
+    this.columns = Object.entries(COLUMNS).map(([title, field]) => ({ field, cell: h("span", { role: "columnheader" }, this.heading(title, field)) }));
+    const head = h("div", { class: "row head", role: "row" }, this.columns.map(({ cell }) => cell));
     return h("div", { class: "table", role: "table", "aria-label": "Workers" }, h("div", { role: "rowgroup" }, head), this.list, this.none);
+  }
+
+  heading(title, field) {
+    const sort = () => ((this.choices.sort ?? defaults.sort) === field ? this.reverse() : this.sortBy(field));
+    return h("button", { class: "heading", type: "button", onclick: sort }, title);
   }
 
   clear() {
@@ -176,10 +202,11 @@ class FleetView extends HTMLElement {
   }
 
   turnGroup(name) {
-    this.choose({ open: turned(this.list.rows, name) });
+    this.choose({ open: turned(this.list.rows, name) }, { push: false });
   }
 }
 
+const VERSIONS_SHOWN = 4;
 const defaults = { status: "", version: "", region: "", project: "", group: "agent_name", sort: "agent_id" };
 
 const keyOf = (row) => (row.kind === "group" ? `group ${row.name}` : `worker ${row.worker.agent_id}`);
@@ -240,10 +267,15 @@ class Row extends HTMLElement {
       setText(part.lastElementChild, words);
     }
     setText(sessions, plural(counts.sessions, "session"));
-    const spread = row.versions.map(([version, number]) => (row.versions.length > 1 ? `${version} ×${number}` : version)).slice(0, 4).join("  ");
-    setText(versions, spread);
-    setClass(versions, row.versions.length > 1 ? "versions several" : "versions");
-    versions.title = row.versions.length > 1 ? "Several versions are online: a deploy in progress?" : "";
+    const isSeveral = row.versions.length > 1;
+    const spread = row.versions.map(([version, number]) => (isSeveral ? `${version} ×${number}` : version));
+    const more = spread.length > VERSIONS_SHOWN ? [`+${spread.length - VERSIONS_SHOWN}`] : [];
+    setText(versions, [...spread.slice(0, VERSIONS_SHOWN), ...more].join("  "));
+    // Of one agent; a region's agents have each their own.
+    const isDeploy = isSeveral && (this.view.choices.group ?? defaults.group) === "agent_name";
+    setClass(versions, isDeploy ? "versions several" : "versions");
+    const title = `${isDeploy ? "Several versions are online, a deploy in progress? " : ""}${isSeveral ? spread.join(", ") : ""}`;
+    if (versions.title !== title) versions.title = title;
   }
 
   makeWorker() {

@@ -20,6 +20,8 @@ class HourBand extends HTMLElement {
   connectedCallback() {
     this.pattern = uniqueId("away");
     this.bars = s("g", { class: "bars" });
+    // As high as the band: a low bar is as easy to ask as a high one.
+    this.hits = s("g", { class: "hits" });
     this.gaps = s("g", { class: "gaps" });
     this.caption = h("figcaption", { id: uniqueId("band") }, "Online in the last hour");
     this.peak = h("span");
@@ -33,6 +35,7 @@ class HourBand extends HTMLElement {
         { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-labelledby": this.caption.id },
         hatch(this.pattern),
         this.bars,
+        this.hits,
         this.gaps,
       ),
       h("div", { class: "band-foot", "aria-hidden": "true" }, (this.from = h("span")), h("span", {}, "now")),
@@ -77,7 +80,9 @@ class HourBand extends HTMLElement {
   draw() {
     const { since, online, gaps } = this.#told;
     this.#most = this.#highest();
-    this.bars.replaceChildren(...[...online.slice(0, -1), this.#current].map((count, nth) => this.#bar(count, nth)));
+    this.bars.replaceChildren();
+    this.hits.replaceChildren();
+    [...online.slice(0, -1), this.#current].forEach((count, nth) => this.#drawBar(count, nth));
     this.#showCurrent();
     this.gaps.replaceChildren(...gaps.map((gap) => this.#gap(gap)));
     this.away.hidden = !gaps.length;
@@ -90,27 +95,29 @@ class HourBand extends HTMLElement {
     return Math.max(this.#current, ...this.#told.online.slice(0, -1));
   }
 
-  #bar(count, nth) {
+  #drawBar(count, nth) {
     const { since, step_seconds: step, online, gaps } = this.#told;
     const [from, to] = [since + nth * step, since + (nth + 1) * step];
     const width = WIDTH / online.length;
-    const bar = s("rect", { x: nth * width + 0.75, width: width - 1.5, rx: 1 }, s("title"));
+    const bar = s("rect", { x: nth * width + 0.75, width: width - 1.5, rx: 1 });
+    this.bars.append(bar);
+    this.hits.append(s("rect", { x: nth * width, y: 0, width, height: HEIGHT }, s("title")));
     // Nobody knows who was there while the collector was away.
     const isUnknown = gaps.some((gap) => gap.began_at <= from && gap.ended_at >= to);
     setClass(bar, gaps.some((gap) => gap.began_at < to && gap.ended_at > from) ? "partly" : "");
-    this.#raise(bar, isUnknown ? 0 : count, `${minuteTime(from)}: ${plural(count, "worker")} online`);
-    return bar;
+    this.#raise(nth, isUnknown ? 0 : count, `${minuteTime(from)}: ${plural(count, "worker")} online`);
   }
 
   #showCurrent() {
-    this.#raise(this.bars.lastElementChild, this.#current, `now: ${plural(this.#current, "worker")} online`);
+    this.#raise(this.bars.children.length - 1, this.#current, `now: ${plural(this.#current, "worker")} online`);
   }
 
-  #raise(bar, count, words) {
+  #raise(nth, count, words) {
+    const bar = this.bars.children[nth];
     const height = count ? Math.max(2, (count / this.#most) * (HEIGHT - 2)) : 0;
     bar.setAttribute("y", HEIGHT - height);
     bar.setAttribute("height", height);
-    setText(bar.firstElementChild, words);
+    setText(this.hits.children[nth].firstElementChild, words);
   }
 
   #gap({ began_at: from, ended_at: to }) {

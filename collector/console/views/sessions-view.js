@@ -2,6 +2,7 @@
 
 import { api } from "../api.js";
 import { h } from "../dom.js";
+import { Reading } from "../fleet.js";
 import { age, note } from "../parts.js";
 import { ago, until } from "../time.js";
 
@@ -10,20 +11,25 @@ class SessionsView extends HTMLElement {
     this.told = h("div", { "aria-live": "polite" });
     this.list = h("div");
     this.replaceChildren(h("h1", {}, "Your sign-ins"), h("p", { class: "lead" }, "Browsers that are signed in with this key. They end with the key, or here."), this.told, this.list);
+    this.reading = new Reading(() => this.read(), this.told);
     this.load();
   }
 
-  async load() {
-    try {
-      const { sessions } = await api.sessions();
-      this.list.replaceChildren(h("ul", { class: "cards" }, sessions.map((session) => this.card(session))));
-    } catch (refused) {
-      this.told.replaceChildren(note("bad", refused.message));
-    }
+  disconnectedCallback() {
+    this.reading.stop();
+  }
+
+  load() {
+    return this.reading.again();
+  }
+
+  async read() {
+    const { sessions } = await api.sessions();
+    this.list.replaceChildren(h("ul", { class: "cards" }, sessions.map((session) => this.card(session))));
   }
 
   card(session) {
-    const end = h("button", { class: "quiet danger", type: "button", onclick: () => this.end(session) }, session.current ? "Sign out" : "End");
+    const end = h("button", { class: "quiet danger", type: "button", "data-acts": true, onclick: () => this.end(session) }, session.current ? "Sign out" : "End");
     return h(
       "li",
       { class: "card" },

@@ -4,6 +4,8 @@ import { api } from "../api.js";
 import { h } from "../dom.js";
 import { field, note } from "../parts.js";
 
+const KEY = /^vk_[A-Z2-7]{32}$/;
+
 class SignIn extends HTMLElement {
   connectedCallback() {
     const key = h("input", {
@@ -33,6 +35,8 @@ class SignIn extends HTMLElement {
       button.disabled = true;
       told.replaceChildren();
       try {
+        // What is no key can't even be sent, where a letter of it is none of a header's.
+        if (!KEY.test(key.value.trim())) throw new Error("This is no key, or it is mistyped: a key is vk_ and 32 letters and digits.");
         const session = await api.signIn(key.value.trim());
         this.dispatchEvent(new CustomEvent("signed-in", { bubbles: true, detail: session }));
       } catch (refused) {

@@ -4,7 +4,7 @@ import * as address from "../address.js";
 import { api } from "../api.js";
 import { stateOf } from "../arrange.js";
 import { h, s, setText, setVariable, uniqueId } from "../dom.js";
-import { fleet } from "../fleet.js";
+import { fleet, Reading } from "../fleet.js";
 import { bytes, confirmed, emptyState, hatch, note, plural, stateBadge, STATE_HINTS, swatch } from "../parts.js";
 import { ago, clockTime, dateTime, duration, everySecond, minuteTime, now } from "../time.js";
 import { eventLine, settle } from "./event-row.js";
@@ -22,9 +22,12 @@ class WorkerView extends HTMLElement {
       if (detail.some((event) => event.worker.agent_id === this.agentId)) this.load();
     };
     fleet.addEventListener("change", this.onChange);
+    this.onBegun = () => this.load();
     fleet.addEventListener("told", this.onTold);
+    fleet.addEventListener("begun", this.onBegun);
     this.stop = everySecond(() => this.tick());
     this.build();
+    this.reading = new Reading(() => this.read(), this.told);
     this.show();
     this.load();
   }
@@ -32,6 +35,8 @@ class WorkerView extends HTMLElement {
   disconnectedCallback() {
     fleet.removeEventListener("change", this.onChange);
     fleet.removeEventListener("told", this.onTold);
+    fleet.removeEventListener("begun", this.onBegun);
+    this.reading.stop();
     this.stop();
   }
 
@@ -41,14 +46,14 @@ class WorkerView extends HTMLElement {
     this.told = h("div");
     this.facts = h("dl", { class: "facts" });
     this.history = h("div", { class: "history" });
-    const remove = h("button", { class: "danger quiet", type: "button", onclick: () => this.remove() }, "Remove…");
+    this.removal = h("button", { class: "danger quiet", type: "button", "data-acts": true, hidden: true, onclick: () => this.remove() }, "Remove…");
     const isAdmin = this.session?.scopes.includes("admin");
     this.replaceChildren(
       h(
         "article",
         { class: "worker-page" },
         h("nav", { "aria-label": "Back" }, h("a", { class: "quiet", href: address.href({}), "data-in": true }, "← Fleet")),
-        h("header", {}, h("div", {}, h("h1", { class: "id" }, this.agentId), h("p", { class: "now" }, this.state, this.why)), isAdmin && remove),
+        h("header", {}, h("div", {}, h("h1", { class: "id" }, this.agentId), h("p", { class: "now" }, this.state, this.why)), isAdmin && this.removal),
         this.told,
         h("section", { "aria-label": "What it says of itself" }, this.facts),
         this.history,
@@ -60,22 +65,30 @@ class WorkerView extends HTMLElement {
     const worker = fleet.workers.get(this.agentId);
     if (worker && worker === this.shown) return;
     this.shown = worker;
-    this.state.hidden = this.facts.parentElement.hidden = !worker;
+    this.state.hidden = this.facts.parentElement.hidden = this.removal.hidden = !worker;
     if (!worker) {
       setText(this.why, fleet.isKnown ? "It is not on the roster." : "Reading the roster…");
       return;
     }
     this.state.show(stateOf(worker));
     this.tick();
+    this.showFacts(worker);
+    if (!this.drawn) this.draw();
+  }
+
+  // Of one that is not there all is as it was when it was last heard.
+  showFacts(worker) {
+    const then = worker.status === "offline" ? " when last heard" : "";
+    const had = then && (this.timeline?.transitions.findLast((event) => event.worker.status !== "offline")?.worker.active_sessions ?? 0);
     const facts = {
       "Agent name": worker.agent_name,
-      Sessions: worker.active_sessions.toLocaleString(),
+      Sessions: `${worker.active_sessions.toLocaleString()}${had ? `, had ${had.toLocaleString()}${then}` : ""}`,
       Version: worker.version,
       Project: worker.project,
       Region: worker.region,
       Host: worker.host,
-      CPU: worker.cpu_pct === null ? null : `${worker.cpu_pct}%`,
-      Memory: worker.memory_rss_bytes === null ? null : `${bytes(worker.memory_rss_bytes)} of ${bytes(worker.memory_total_bytes)}${worker.memory_pct === null ? "" : ` (${worker.memory_pct}%)`}`,
+      CPU: worker.cpu_pct === null ? null : `${worker.cpu_pct}%${then}`,
+      Memory: worker.memory_rss_bytes === null ? null : `${bytes(worker.memory_rss_bytes)} of ${bytes(worker.memory_total_bytes)}${worker.memory_pct === null ? "" : ` (${worker.memory_pct}%)`}${then}`,
       "Dispatch name": worker.dispatch_name,
       "Process started": worker.started_at && dateTime(worker.started_at),
       "First seen": dateTime(worker.first_seen),
@@ -83,7 +96,6 @@ class WorkerView extends HTMLElement {
       "Its own clock then": worker.ts && dateTime(worker.ts),
     };
     this.facts.replaceChildren(...Object.entries(facts).flatMap(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "–"))));
-    if (!this.drawn) this.draw();
   }
 
   tick() {
@@ -94,12 +106,16 @@ class WorkerView extends HTMLElement {
     setText(this.why, words.filter(Boolean).join(" · "));
   }
 
-  async load() {
+  load() {
+    return this.reading.again();
+  }
+
+  async read() {
     try {
       this.timeline = await api.timeline(this.agentId);
       this.draw();
     } catch (refused) {
-      if (refused.status !== 404) this.told.replaceChildren(note("bad", refused.message));
+      if (refused.status !== 404) throw refused;
     }
   }
 
@@ -108,6 +124,7 @@ class WorkerView extends HTMLElement {
     const { timeline, shown: worker } = this;
     if (!timeline || !worker) return;
     this.drawn = true;
+    this.showFacts(worker);
     const changes = h("ol", { class: "events" }, timeline.transitions.slice(-100).reverse().map((event) => eventLine(event, { withWorker: false })));
     settle(changes);
     this.history.replaceChildren(
@@ -170,6 +187,7 @@ class WorkerView extends HTMLElement {
     if (!sure) return;
     try {
       await api.remove(this.agentId);
+      this.dispatchEvent(new CustomEvent("said", { bubbles: true, detail: `${this.agentId} was removed.` }));
       address.go({});
     } catch (refused) {
       this.told.replaceChildren(note("bad", refused.message));
