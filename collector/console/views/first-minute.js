@@ -5,7 +5,7 @@ import { h, setText } from "../dom.js";
 import { copyable, note } from "../parts.js";
 
 const PYTHON = [
-  "# pip install worker-presence",
+  "# pip install /path/to/a/checkout/of/worker-presence",
   "from contract import register_worker",
   "",
   "# On the roster under its host's name. Where several share a host, give each its own,",
