@@ -73,7 +73,7 @@ recipes: install  ## the recipes for LiveKit and Pipecat, with the real packages
 	RECIPES=1 $(BIN)/pytest tests/test_recipes_voice.py
 
 bench: install  ## the whole suite: every figure with its goal (needs wrk; some 25 minutes)
-	$(BIN)/python -m benchmarks.suite
+	$(BIN)/python -m benchmarks.suite --json bench.json
 
 bench-quick: install  ## the same, small, in three minutes
 	$(BIN)/python -m benchmarks.suite --quick
