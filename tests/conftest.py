@@ -9,6 +9,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import make_url
@@ -21,10 +22,14 @@ from collector.store.protocol import Store
 from collector.store.selfhosted import SelfHostedStore
 from conformance.partitions import partition
 from conformance.postgres import Server, installations
+from tests.browser import chromium
 from tests.databases import TEMPLATE, Databases, administer, empty
 from tests.digests import CHEAP, DEAR
 from tests.fleet import Fleet, TestClock
 from tests.strict import skip
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 # Handed from the process that started the servers to xdist's workers.
 SERVERS = "COLLECTOR_TEST_SERVERS"
@@ -178,3 +183,10 @@ async def _migrate(store: SelfHostedStore | CloudStore) -> None:
     await store.open()
     await store.migrate()
     await store.close()
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """A real chromium, for one test."""
+    async with chromium() as running:
+        yield running
