@@ -293,6 +293,12 @@ def raw(key: str) -> bytes:
 
 
 def told(connection: socket.socket, rest: bytes) -> bytes:
+    """The whole answer: head and body may come apart."""
     connection.settimeout(20)
     connection.sendall(rest)
-    return connection.recv(4096)
+    answer = b""
+    while not answer.endswith(b"}"):
+        received = connection.recv(4096)
+        assert received, f"the connection ended after {answer!r}"
+        answer += received
+    return answer
