@@ -7,7 +7,7 @@ for the load generators, and as values for the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ WORKERS = 10_000
 NUMBER = "######"
 SESSIONS = 1000
 CHUNK = 5000
+DOMAIN = ".fleet.internal"
+# A worker's tenant, its name and when it last beat.
+Sighting = tuple[str, str, int]
 # It has no factor in common with any number of workers here: taking every so-many-th of them,
 # round and round, comes to all parts of the fleet and to all tenants.
 SCATTERED = 7919
@@ -38,7 +41,7 @@ BODY: dict[str, Any] = {
     "project": "support",
     "tenant_id": None,
     "region": "eu-central",
-    "host": f"worker-{NUMBER}.fleet.internal",
+    "host": f"worker-{NUMBER}{DOMAIN}",
     "started_at": 1_790_000_000.25,
     "ts": 1_790_000_123.5,
     "dispatch_name": "inbound",
@@ -120,20 +123,23 @@ async def muster(store: Store, fleet: Fleet = STRANGERS) -> None:
     a worker counts as alive, and each such beat would be a return, not a mere beat.
     """
     now = SystemClock().now()
-    beats = sorted(_beats(fleet, now))
+    await settle(store, ((fleet.tenant(n), numbered("agent_id", n), now) for n in fleet.numbers()))
+
+
+async def settle(store: Store, seen: Iterable[Sighting]) -> None:
+    """As if the store had been told of each when it beat."""
+    beats = sorted(_beats(seen))
     for start in range(0, len(beats), CHUNK):
-        await store.commit(beats[start : start + CHUNK], now=now, gone=NO_GAP)
+        chunk = beats[start : start + CHUNK]
+        now = max(beat.last_seen for beat in chunk)
+        await store.commit(chunk, now=now, gone=NO_GAP)
 
 
-def _beats(fleet: Fleet, stamp: int) -> Iterator[Beat]:
+def _beats(seen: Iterable[Sighting]) -> Iterator[Beat]:
     rest = {name: value for name, value in BODY.items() if name in Beat._fields}
     rest |= {"started_at": microseconds(BODY["started_at"]), "ts": microseconds(BODY["ts"])}
-    for n in fleet.numbers():
-        named = {
-            "tenant_id": fleet.tenant(n),
-            "agent_id": numbered("agent_id", n),
-            "host": numbered("host", n),
-        }
+    for tenant_id, agent_id, stamp in seen:
+        named = {"tenant_id": tenant_id, "agent_id": agent_id, "host": agent_id + DOMAIN}
         yield Beat(**{**rest, **named, "last_seen": stamp})
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
@@ -105,11 +103,3 @@ async def serving(where: Places, command: Sequence[str]) -> AsyncIterator[proces
         yield process
     finally:
         await asyncio.to_thread(process.stop)
-
-
-def cpu_seconds(process: processes.Process) -> float:
-    """Processor time that it has used by now, in the kernel and out of it, on all its threads."""
-    stat = Path(f"/proc/{process.popen.pid}/stat").read_text()
-    # After the name, which may hold anything: utime and stime are the 12th and 13th.
-    user, system = stat.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

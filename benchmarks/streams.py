@@ -12,7 +12,8 @@ from pathlib import Path
 
 from benchmarks import processes, wrk
 from benchmarks.listeners import Counts
-from benchmarks.stage import Stage, cpu_seconds
+from benchmarks.stage import Stage
+from benchmarks.usage import cpu_seconds
 
 OPENING_SECONDS = 60
 # Tenant and key of one who subscribes.
@@ -54,9 +55,9 @@ class Streams:
 
     async def deliveries(self, seconds: float) -> Deliveries:
         """In the next so many seconds."""
-        before, used = await self.counts(), cpu_seconds(self._server)
+        before, used = await self.counts(), cpu_seconds(self._server.popen.pid)
         await asyncio.sleep(seconds)
-        after, used = await self.counts(), cpu_seconds(self._server) - used
+        after, used = await self.counts(), cpu_seconds(self._server.popen.pid) - used
         lines = after.lines - before.lines
         if not lines:
             raise wrk.Void("void, nothing was delivered")

@@ -13,6 +13,7 @@ from http.client import HTTPConnection
 
 from benchmarks import bare, population, wrk
 from benchmarks.figures import Figure, at_least, ratios
+from benchmarks.fleet import settle
 from benchmarks.places import KINDS, Kind
 from benchmarks.stage import Stage, stage
 from benchmarks.suite import Bench
@@ -64,7 +65,7 @@ async def _take_turns(
     bench: Bench, running: Stage, readings: dict[str, Reading], count: int
 ) -> Times:
     now = SystemClock().now()
-    await population.settle(running.store, ((TENANT, f"worker-{n:05}", now) for n in range(count)))
+    await settle(running.store, ((TENANT, f"worker-{n:05}", now) for n in range(count)))
     least: Times = {}
     for _ in range(READINGS):
         for name, read in readings.items():

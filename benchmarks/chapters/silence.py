@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from benchmarks import population, wrk
 from benchmarks.figures import Figure, ratios
-from benchmarks.fleet import enlist, muster
+from benchmarks.fleet import Sighting, enlist, muster, settle
 from benchmarks.places import KINDS, Kind
-from benchmarks.population import Sighting
 from benchmarks.stage import stage
 from benchmarks.streams import Streams, Subscriber, subscribed
 from benchmarks.suite import Bench
@@ -66,7 +65,7 @@ async def _death(bench: Bench, kind: Kind) -> Death:
         subscribers = await _subscribers(running.store)
         await muster(running.store)
         ends_at = SystemClock().now() + AHEAD
-        await population.settle(running.store, _sightings(_dying(bench), ends_at - TTL))
+        await settle(running.store, _sightings(_dying(bench), ends_at - TTL))
         await running.start()
         await running.warm(fleet.keys)
         async with subscribed(running, subscribers) as opened:
