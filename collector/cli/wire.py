@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from collector.api.parts import Parts
 
+Pairs = list[tuple[bytes, bytes]]
+
 _URL: Final = HEARTBEAT.encode()
 _JSON: Final = [(b"content-type", b"application/json")]
 
@@ -104,26 +106,19 @@ class Protocol(HttpToolsProtocol):
         error = committed.exception()
         if error is None:
             parts.metrics.accepted.inc()
-            self._write(waiting, 202, _JSON, accepted(waiting.stamp))
+            status, headers, body = 202, _JSON, accepted(waiting.stamp)
         else:
             # A waiting beat hears of nothing else.
             assert isinstance(error, CollectorError)
             parts.metrics.beats.labels(error.code).inc()
-            self._refuse(waiting, error)
+            status, headers, body = _refusal(error)
+        self._write(waiting, status, headers, body)
+        log_request("POST", HEARTBEAT, status)
         waiting.response_complete = True
         self.on_response_complete()
 
-    def _refuse(self, waiting: Waiting, error: CollectorError) -> None:
-        """What kept it from its commit, in the words of the one translator."""
-        answer = problem(error)
-        headers = [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
-        self._write(waiting, answer.status_code, headers, bytes(answer.body))
-
-    def _write(
-        self, waiting: Waiting, status: int, headers: list[tuple[bytes, bytes]], body: bytes
-    ) -> None:
+    def _write(self, waiting: Waiting, status: int, headers: Pairs, body: bytes) -> None:
         """Head and body at once: written apart, each would be a system call and wake the reader."""
-        log_request("POST", HEARTBEAT, status)
         if waiting.disconnected or self.transport.is_closing():
             return
         named = (*self.server_state.default_headers, *headers)
@@ -135,6 +130,13 @@ class Protocol(HttpToolsProtocol):
         self.transport.write(b"".join(lines))
         if not waiting.keep_alive:
             self.transport.close()
+
+
+def _refusal(error: CollectorError) -> tuple[int, Pairs, bytes]:
+    """What kept it from its commit, in the words of the one translator."""
+    answer = problem(error)
+    headers = [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
+    return answer.status_code, headers, bytes(answer.body)
 
 
 class Waiting:
