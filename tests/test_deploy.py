@@ -202,14 +202,6 @@ def test_links_of_the_manual_lead_somewhere() -> None:
     assert [each for each in targets if not (ROOT / "docs" / each).exists()] == []
 
 
-def test_ratios_in_the_manual_are_the_measured_ones() -> None:
-    measured = (ROOT / "docs" / "performance.md").read_text()
-    quoted = re.findall(r"\d\.\d\d \(\d\.\d\d–\d\.\d\d\)|\d+ µs", OPERATE)
-
-    assert quoted
-    assert [each for each in quoted if each not in measured] == []
-
-
 # One number, one name, everywhere
 
 
