@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,10 +20,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from benchmarks.exchange import Build, serve
 from collector.api.parts import Parts
 from collector.app import create_app
-from collector.intake import Intake
+from collector.errors import Internal
+from collector.intake import Answer, Intake
 from collector.metrics import Metrics
 from collector.settings import Settings
-from collector.store.cloud import COMMIT
+from collector.store.cloud import COMMIT, SET_UP
 from collector.store.open import is_embedded, store_for
 from collector.store.protocol import Store
 from collector.values import NO_GAP, Beat
@@ -30,17 +33,27 @@ CONNECTIONS = 16
 ANSWER = b'{"status":"accepted"}'
 
 
-class Prepared(Intake):
-    """Each beat is a commit of its own, prepared, on one of several connections to the store."""
+class Alone(Intake):
+    """Each beat is a commit of its own."""
+
+    def enter(self, beat: Beat, answer: Answer) -> None:
+        committing = asyncio.ensure_future(self._commit_alone(beat))
+        committing.add_done_callback(
+            lambda done: answer(Internal(str(done.exception())) if done.exception() else None)
+        )
+
+    @abstractmethod
+    async def _commit_alone(self, beat: Beat) -> None: ...
+
+
+class Prepared(Alone):
+    """Prepared, on one of several connections to the store."""
 
     def __init__(self, stores: list[Store], *args: Any, **kwargs: Any) -> None:
         super().__init__(stores[0], *args, **kwargs)
         self._idle: asyncio.Queue[Store] = asyncio.Queue()
         for store in stores:
             self._idle.put_nowait(store)
-
-    def enter(self, beat: Beat) -> asyncio.Future[None]:
-        return asyncio.ensure_future(self._commit_alone(beat))
 
     async def _commit_alone(self, beat: Beat) -> None:
         store = await self._idle.get()
@@ -50,20 +63,21 @@ class Prepared(Intake):
             self._idle.put_nowait(store)
 
 
-class Core(Intake):
-    """Each beat is a commit of its own through SQLAlchemy Core and its pool, as one writes it."""
+class Core(Alone):
+    """Through SQLAlchemy Core and its pool, as one writes it."""
 
     def __init__(self, url: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._engine = create_async_engine(url, pool_size=CONNECTIONS)
-
-    def enter(self, beat: Beat) -> asyncio.Future[None]:
-        return asyncio.ensure_future(self._commit_alone(beat))
+        event.listen(self._engine.sync_engine, "connect", _set_up)
 
     async def _commit_alone(self, beat: Beat) -> None:
-        columns = tuple([value] for value in beat)
         async with self._engine.begin() as conn:
-            await conn.exec_driver_sql(COMMIT, (*columns, NO_GAP, self._clock.now()))
+            await conn.exec_driver_sql(COMMIT, ([beat], NO_GAP, self._clock.now()))
+
+
+def _set_up(connection: Any, _record: object) -> None:
+    connection.run_async(lambda driver: driver.execute(SET_UP))
 
 
 def one_by_one(settings: Settings, store: Store) -> ASGIApp:
@@ -126,9 +140,9 @@ class Raw:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    for event in ("startup", "shutdown"):
+    for phase in ("startup", "shutdown"):
         await receive()
-        await send({"type": f"lifespan.{event}.complete"})
+        await send({"type": f"lifespan.{phase}.complete"})
 
 
 def _routed(settings: Settings, store: Store, endpoint: Callable[..., Any]) -> ASGIApp:

@@ -13,7 +13,14 @@ from collections import Counter
 from collections.abc import Callable
 
 from collector.clock import Clock
-from collector.errors import Internal, Overloaded, StoreError, StoreUnavailable, Unstorable
+from collector.errors import (
+    CollectorError,
+    Internal,
+    Overloaded,
+    StoreError,
+    StoreUnavailable,
+    Unstorable,
+)
 from collector.metrics import Metrics
 from collector.store.protocol import Store
 from collector.values import NO_GAP, Beat
@@ -23,7 +30,9 @@ _log = logging.getLogger(__name__)
 # Part of the queue that one tenant may hold: a flood of one leaves room for the others.
 SHARE = 4
 
-Waiting = tuple[Beat, "asyncio.Future[None]"]
+# Called once: with None when the beat is committed, or with what kept it from that.
+Answer = Callable[[CollectorError | None], None]
+Waiting = tuple[Beat, Answer]
 # Newest beat last; older ones of the same worker are superseded, and answered with it.
 Batch = dict[tuple[str, str], list[Waiting]]
 
@@ -50,7 +59,6 @@ class Intake:
         self._waiting = 0
         self._arrived = asyncio.Event()
         self._closing = False
-        self._loop: asyncio.AbstractEventLoop
         self._writer: asyncio.Task[None] | None = None
         # When a commit failed, until one succeeds.
         self.failed_at: int | None = None
@@ -59,7 +67,6 @@ class Intake:
         )
 
     def open(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._writer = asyncio.create_task(self._write(), name="intake-writer")
 
     async def close(self) -> None:
@@ -71,15 +78,25 @@ class Intake:
 
     async def submit(self, beat: Beat) -> None:
         """Return once the beat is committed; raise what kept it from that."""
-        await self.enter(beat)
+        committed = asyncio.get_running_loop().create_future()
 
-    def enter(self, beat: Beat) -> asyncio.Future[None]:
-        """Let the beat in, or raise; the future is done once it is committed, or has failed."""
+        def answer(error: CollectorError | None) -> None:
+            # A waiter that went away held its place all the same: its beat was in the batch.
+            if committed.done():
+                return
+            if error is None:
+                committed.set_result(None)
+            else:
+                committed.set_exception(error)
+
+        self.enter(beat, answer)
+        await committed
+
+    def enter(self, beat: Beat, answer: Answer) -> None:
+        """Let the beat in, or raise; it is answered once its commit has ended."""
         self._admit(beat.tenant_id)
-        committed = self._loop.create_future()
-        _join(self._batch, beat, committed)
+        _join(self._batch, beat, answer)
         self._arrived.set()
-        return committed
 
     def _admit(self, tenant_id: str) -> None:
         if self._closing:
@@ -147,19 +164,20 @@ class Intake:
         finally:
             self._metrics.commit_seconds.observe(time.perf_counter() - started)
 
-    def _answer(self, batch: Batch, error: Exception | None) -> None:
+    def _answer(self, batch: Batch, error: CollectorError | None) -> None:
         """Once each: of a batch that failed in parts, some have heard already."""
+        answered = 0
         for waiting in batch.values():
             while waiting:
-                beat, committed = waiting.pop()
-                # A waiter that went away held its place all the same: its beat was in the batch.
+                beat, answer = waiting.pop()
                 self._release(beat.tenant_id)
-                if committed.done():
-                    continue
-                if error is None:
-                    committed.set_result(None)
-                else:
-                    committed.set_exception(error)
+                answered += 1
+                try:
+                    answer(error)
+                except Exception:
+                    _log.exception("a beat could not be answered")
+        if error is None:
+            self._metrics.accepted.inc(answered)
 
     async def _drop_newest(self, batch: Batch, error: Unstorable) -> None:
         """The one at fault hears it; an older beat of the same worker gets its own chance."""
@@ -169,13 +187,13 @@ class Intake:
             await self._commit({key: waiting})
 
 
-def _join(batch: Batch, beat: Beat, committed: asyncio.Future[None]) -> None:
+def _join(batch: Batch, beat: Beat, answer: Answer) -> None:
     """Keep each worker's beats in stamp order; of equal stamps the later arrival counts."""
     waiting = batch.setdefault((beat.tenant_id, beat.agent_id), [])
     place = len(waiting)
     while place and waiting[place - 1][0].last_seen > beat.last_seen:
         place -= 1
-    waiting.insert(place, (beat, committed))
+    waiting.insert(place, (beat, answer))
 
 
 def _halves(batch: Batch) -> tuple[Batch, Batch]:

@@ -324,6 +324,7 @@ async def connection(store_url: str) -> AsyncIterator[asyncpg.Connection]:
     plain = make_url(store_url).set(drivername="postgresql")
     opened = await asyncpg.connect(plain.render_as_string(hide_password=False))
     try:
+        await opened.execute(cloud.SET_UP)
         yield opened
     finally:
         await opened.close()
@@ -333,7 +334,7 @@ async def rows_written(server: asyncpg.Connection, *beats: Beat) -> dict[str, in
     """Commit these by the very statement of the store; how many rows of each table that wrote."""
     async with server.transaction():
         before = await written_so_far(server)
-        await server.fetch(cloud.COMMIT, *zip(*beats, strict=True), NO_GAP, beats[0].last_seen)
+        await server.fetch(cloud.COMMIT, beats, NO_GAP, beats[0].last_seen)
         return dict(await written_so_far(server) - before)
 
 

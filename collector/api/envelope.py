@@ -70,9 +70,14 @@ def identity_of(headers: Headers) -> bytes:
 
 def log_request(method: str, path: str, status: int) -> None:
     """The line of a request that was answered."""
-    level = _level(status)
-    if _log.isEnabledFor(level):
-        _log.log(level, "%s %s %d", method, _loggable(path), status, extra={"status": status})
+    if is_logged(status):
+        line = "%s %s %d"
+        _log.log(_level(status), line, method, _loggable(path), status, extra={"status": status})
+
+
+def is_logged(status: int) -> bool:
+    """Whether somebody wants to read of such answers."""
+    return _log.isEnabledFor(_level(status))
 
 
 def _is_an_id(value: bytes) -> bool:

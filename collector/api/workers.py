@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 from pydantic_core import to_json
@@ -19,6 +19,7 @@ from collector.api import auth, rosters
 from collector.api.bodies import parse, read_body
 from collector.api.parts import Parts
 from collector.errors import CollectorError, NotFound
+from collector.intake import Answer
 from collector.values import SECOND, Act, Beat, Gap, Principal, Worker
 from collector.workers import microseconds, project
 from contract.vocabulary import BEAT_SECONDS
@@ -50,15 +51,16 @@ class HeartbeatEndpoint:
         except CollectorError as error:
             parts.metrics.beats.labels(error.code).inc()
             raise
-        parts.metrics.accepted.inc()
         await Response(accepted(stamp), 202, media_type="application/json")(scope, receive, send)
 
 
-def enter_at_once(parts: Parts, headers: auth.Headers, body: bytes) -> Entered | None:
+def enter_at_once(
+    parts: Parts, headers: auth.Headers, body: bytes, answer: Answer
+) -> tuple[Principal, int] | None:
     """Let a beat in if nobody has to be asked about it; None if its endpoint has to decide.
 
     Nothing is refused here: what is wrong with a beat, or with us, its endpoint finds again, and
-    says.
+    says. Of one that is in, whose it is and its stamp.
     """
     if parts.quotas.are_on:
         return None
@@ -67,20 +69,11 @@ def enter_at_once(parts: Parts, headers: auth.Headers, body: bytes) -> Entered |
         principal = auth.known(parts, headers, "ingest")
         if principal is None:
             return None
-        beat = _beat(principal.tenant_id, parse(Heartbeat, body), stamp)
-        committed = parts.intake.enter(beat)
+        parts.intake.enter(_beat(principal.tenant_id, parse(Heartbeat, body), stamp), answer)
     except Exception:
         return None
     parts.keyring.hit(principal)
-    return Entered(principal, stamp, committed)
-
-
-class Entered(NamedTuple):
-    """A beat that waits for its commit."""
-
-    principal: Principal
-    stamp: int
-    committed: asyncio.Future[None]
+    return principal, stamp
 
 
 class RosterEndpoint(HTTPEndpoint):

@@ -7,27 +7,27 @@ so what is refused, and how, is said in one place.
 
 from __future__ import annotations
 
-from functools import partial
+from contextvars import copy_context
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from collector.api.envelope import identity_of, log_request
+from collector.api.envelope import identity_of, is_logged, log_request
 from collector.api.problems import problem
-from collector.api.workers import HEARTBEAT, Entered, accepted, enter_at_once
-from collector.errors import CollectorError
+from collector.api.workers import HEARTBEAT, accepted, enter_at_once
 from collector.logs import caller, request_id
 from contract.vocabulary import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from collector.api.parts import Parts
+    from collector.errors import CollectorError
+    from collector.values import Principal
 
-Pairs = list[tuple[bytes, bytes]]
+Pairs = tuple[tuple[bytes, bytes], ...]
 
 _URL: Final = HEARTBEAT.encode()
-_JSON: Final = [(b"content-type", b"application/json")]
+_JSON: Final[Pairs] = ((b"content-type", b"application/json"),)
 
 
 class Protocol(HttpToolsProtocol):
@@ -83,12 +83,14 @@ class Protocol(HttpToolsProtocol):
 
     def _enter(self, body: bytes) -> bool:
         parts = self._parts
-        entered = None if parts is None else enter_at_once(parts, self.headers, body)
-        if parts is None or entered is None:
+        if parts is None:
             return False
-        waiting: Any = Waiting(identity_of(self.headers), entered)
+        waiting: Any = Waiting(identity_of(self.headers))
+        entered = enter_at_once(parts, self.headers, body, partial(self._answer, parts, waiting))
+        if entered is None:
+            return False
+        waiting.principal, waiting.stamp = entered
         self.cycle = waiting
-        entered.committed.add_done_callback(partial(self._answer, parts, waiting))
         return True
 
     def _leave_to_uvicorn(self) -> None:
@@ -100,20 +102,16 @@ class Protocol(HttpToolsProtocol):
         if body:
             super().on_body(body)
 
-    def _answer(self, parts: Parts, waiting: Waiting, committed: Future[None]) -> None:
-        request_id.set(waiting.identity.decode())
-        caller.set((waiting.principal.tenant_id, waiting.principal.key_id))
-        error = committed.exception()
+    def _answer(self, parts: Parts, waiting: Waiting, error: CollectorError | None) -> None:
         if error is None:
-            parts.metrics.accepted.inc()
             status, headers, body = 202, _JSON, accepted(waiting.stamp)
         else:
-            # A waiting beat hears of nothing else.
-            assert isinstance(error, CollectorError)
             parts.metrics.beats.labels(error.code).inc()
             status, headers, body = _refusal(error)
         self._write(waiting, status, headers, body)
-        log_request("POST", HEARTBEAT, status)
+        if is_logged(status):
+            # Apart: what the caller of this does next is not on behalf of this beat.
+            copy_context().run(_log, waiting, status)
         waiting.response_complete = True
         self.on_response_complete()
 
@@ -121,21 +119,30 @@ class Protocol(HttpToolsProtocol):
         """Head and body at once: written apart, each would be a system call and wake the reader."""
         if waiting.disconnected or self.transport.is_closing():
             return
-        named = (*self.server_state.default_headers, *headers)
-        lines = [STATUS_LINE[status], *[b"%s: %s\r\n" % pair for pair in named]]
-        if not waiting.keep_alive:
-            lines.append(b"connection: close\r\n")
-        ending = b"content-length: %d\r\nx-request-id: %s\r\n\r\n%s"
-        lines.append(ending % (len(body), waiting.identity, body))
-        self.transport.write(b"".join(lines))
+        closing = () if waiting.keep_alive else ((b"connection", b"close"),)
+        head = _head(status, (*self.server_state.default_headers, *headers, *closing))
+        ending = b"%scontent-length: %d\r\nx-request-id: %s\r\n\r\n%s"
+        self.transport.write(ending % (head, len(body), waiting.identity, body))
         if not waiting.keep_alive:
             self.transport.close()
+
+
+@lru_cache(maxsize=8)
+def _head(status: int, headers: Pairs) -> bytes:
+    """The same for all answers of a second: uvicorn's own headers have the time."""
+    return b"".join((STATUS_LINE[status], *[b"%s: %s\r\n" % pair for pair in headers]))
+
+
+def _log(waiting: Waiting, status: int) -> None:
+    request_id.set(waiting.identity.decode())
+    caller.set((waiting.principal.tenant_id, waiting.principal.key_id))
+    log_request("POST", HEARTBEAT, status)
 
 
 def _refusal(error: CollectorError) -> tuple[int, Pairs, bytes]:
     """What kept it from its commit, in the words of the one translator."""
     answer = problem(error)
-    headers = [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
+    headers = tuple(pair for pair in answer.raw_headers if pair[0] != b"content-length")
     return answer.status_code, headers, bytes(answer.body)
 
 
@@ -146,10 +153,11 @@ class Waiting:
         *("disconnected", "identity", "keep_alive", "principal", "response_complete", "stamp"),
     )
 
-    def __init__(self, identity: bytes, entered: Entered) -> None:
+    principal: Principal
+    stamp: int
+
+    def __init__(self, identity: bytes) -> None:
         self.identity = identity
-        self.principal = entered.principal
-        self.stamp = entered.stamp
         self.response_complete = False
         self.disconnected = False
         # uvicorn takes it away when it is asked to stop.
