@@ -94,12 +94,12 @@ async def collector(
 
 
 def _meters(where: Places, kind: Kind, pid: int) -> dict[str, Meter]:
-    cpu: dict[str, Meter] = {"cpu": lambda: usage.family_cpu_seconds(pid)}
+    cpu: dict[str, Meter] = {"cpu": lambda: usage.of_family(usage.cpu_seconds, pid)}
     if kind == "selfhosted":
-        return cpu | {"written": lambda: usage.written_bytes(pid)}
+        return cpu | {"written": lambda: usage.of_family(usage.written_bytes, pid)}
     server = where.postgres
     return cpu | {
-        "store cpu": lambda: usage.family_cpu_seconds(server.pid or 0),
+        "store cpu": lambda: usage.of_family(usage.cpu_seconds, server.pid or 0),
         "written": lambda: float(server.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")),
     }
 

@@ -20,7 +20,7 @@ from benchmarks.exchange import serve
 from collector import gaps, sweep
 from collector.app import create_app
 from collector.settings import Settings
-from collector.store import cloud, events, schema
+from collector.store import cloud, events, schema, telling
 from collector.store.protocol import Store
 from collector.values import Position, RosterQuery, Worker
 
@@ -70,7 +70,7 @@ def sequence(store: Store) -> Store:
 def _numbered_by_sequence(sql: str) -> str:
     told = " RETURNING tenant_id"
     exchanged = {
-        f"{events.BUMP} RETURNING tenant_id, n": "SELECT DISTINCT tenant_id FROM told",
+        f"{telling.BUMP} RETURNING tenant_id, n": "SELECT DISTINCT tenant_id FROM told",
         "c.n - l.total + l.k": f"nextval(quote_ident('{SEQUENCE}' || l.tenant_id))",
     }
     for ours, theirs in exchanged.items():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+T = TypeVar("T", int, float)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -17,13 +20,22 @@ def cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS_A_SECOND
 
 
-def family_cpu_seconds(pid: int) -> float:
-    """With the children that live; who ends meanwhile is waited for, and so is counted last."""
-    living = 0.0
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+def of_family(read: Callable[[int], T], pid: int) -> T:
+    """Of a process and the children that live; who ends meanwhile is waited for, and counted so."""
+    total = read(pid)
+    for child in _children(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
-            living += cpu_seconds(int(child))
-    return living + cpu_seconds(pid)
+            total += read(child)
+    return total
+
+
+def _children(pid: int) -> list[int]:
+    """Of all its threads: whoever has started them."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
 
 
 def resident_bytes(pid: int) -> int:

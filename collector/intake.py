@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 # Part of the queue that one tenant may hold: a flood of one leaves room for the others.
 SHARE = 4
+# A batch of fewer is worth one more look at who has something to read.
+FEW = 8
 
 # Called once: with None when the beat is committed, or with what kept it from that.
 Answer = Callable[[CollectorError | None], None]
@@ -117,6 +119,9 @@ class Intake:
     async def _write(self) -> None:
         while not (self._closing and not self._batch):
             await self._arrived.wait()
+            if len(self._batch) < FEW:
+                # Who was answered together asks again together: the others are a moment behind.
+                await asyncio.sleep(0)
             self._arrived.clear()
             batch, self._batch = self._batch, {}
             if batch:

@@ -26,6 +26,8 @@ INGESTION = (
     "collector/store/beats.py",
     "collector/store/cloud.py",
     "collector/store/selfhosted.py",
+    "collector/store/sqlite_batches.py",
+    "collector/store/telling.py",
     "collector/store/schema.py",
     "collector/store/workers.py",
     "collector/values.py",

@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Self
 
+from conformance.processes import is_alive, processes
+
 COMMAND = Path(sys.executable).with_name("collector")
 DEADLINE_SECONDS = 30
 NOTHING: Mapping[str, str] = {}
@@ -115,6 +117,10 @@ class Serving:
         shown = re.search(r"VOICEGW_API_KEY=(vk_\w+)", self.output)
         return shown[1] if shown else None
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -136,3 +142,8 @@ class Serving:
 def text_of(file: IO[bytes]) -> str:
     """All of it, without moving the place where the other process writes."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()
+
+
+def children(parent: int) -> set[int]:
+    """Whoever it has started and lives."""
+    return {pid for pid, each in processes().items() if each.parent == parent and is_alive(pid)}

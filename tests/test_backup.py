@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from conformance.launcher import launched_on
 from conformance.runner import Results
 from conformance.runner import run as conform
 from tests.factories import at, body
-from tests.processes import Serving, create_key, run, wait_until
+from tests.processes import Serving, children, create_key, run, wait_until
 from tests.terminal import run_on_terminal
 
 HEARTBEAT = "/v1/agents/heartbeat"
@@ -437,7 +438,9 @@ def test_the_log_of_a_collector_that_was_killed_goes_with_its_store(
     store.run("backup", str(file))
     with Serving(store.url, tmp_path) as serving, client(serving, key) as http:
         assert http.post(HEARTBEAT, json=body("last")).status_code == 202
-        serving.kill()
+        # All of it at once, as by a power cut: else who writes beats tidies up.
+        for pid in (*children(serving.pid), serving.pid):
+            os.kill(pid, signal.SIGKILL)
     assert store.path.with_name("collector.db-wal").stat().st_size > 0
 
     restored = store.run("restore", str(file), "--yes")

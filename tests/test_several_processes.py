@@ -24,11 +24,18 @@ from collector.store.cloud import CloudStore
 from collector.store.protocol import Store
 from collector.values import NO_GAP, TTL, Beat
 from conformance.processes import is_alive
-from conformance.processes import processes as every_process
 from tests import processes
 from tests.conftest import BACKENDS
 from tests.factories import at, beat, body
-from tests.processes import COMMAND, DEADLINE_SECONDS, Serving, create_key, run, wait_until
+from tests.processes import (
+    COMMAND,
+    DEADLINE_SECONDS,
+    Serving,
+    children,
+    create_key,
+    run,
+    wait_until,
+)
 from tests.test_events import Stream
 
 HEARTBEAT = "/v1/agents/heartbeat"
@@ -54,13 +61,8 @@ def supervised(
         patch.setattr(processes, "COMMAND", command)
         serving = Serving(store_url, tmp_path)
     with serving:
-        wait_until(lambda: len(children(serving)) == WORKERS)
+        wait_until(lambda: len(children(serving.pid)) == WORKERS)
         yield serving
-
-
-def children(serving: Serving) -> set[int]:
-    parent = serving._process.pid
-    return {pid for pid, each in every_process().items() if each.parent == parent and is_alive(pid)}
 
 
 def client(serving: Serving, key: str) -> httpx2.AsyncClient:
@@ -144,23 +146,25 @@ async def test_processes_behind_one_port_answer_alike_and_count_together(
 async def test_a_killed_process_is_replaced_and_what_it_counted_stays(
     supervised: Serving, store_url: str
 ) -> None:
-    before = children(supervised)
+    before = children(supervised.pid)
     victim = min(before)
     async with client(supervised, create_key(store_url)["key"]) as http:
         beats = await beat_until_everybody_answered(http, "before")
 
         os.kill(victim, signal.SIGKILL)
-        await asyncio.to_thread(wait_until, lambda: len(children(supervised) - {victim}) == WORKERS)
+        await asyncio.to_thread(
+            wait_until, lambda: len(children(supervised.pid) - {victim}) == WORKERS
+        )
         beats += await beat_until_everybody_answered(http, "after")
         counted = await metric(http, ACCEPTED)
 
-    assert children(supervised) & before == before - {victim}
+    assert children(supervised.pid) & before == before - {victim}
     assert counted == beats
 
 
 @on_a_shared_store
 def test_processes_end_when_their_supervisor_is_killed(supervised: Serving) -> None:
-    left_alone = children(supervised)
+    left_alone = children(supervised.pid)
 
     supervised.kill()
 
@@ -171,7 +175,7 @@ def test_processes_end_when_their_supervisor_is_killed(supervised: Serving) -> N
 async def test_a_stop_ends_open_streams_cleanly_and_exits_0(
     supervised: Serving, store_url: str
 ) -> None:
-    everybody = children(supervised)
+    everybody = children(supervised.pid)
     async with client(supervised, create_key(store_url)["key"]) as http:
         await beat_until_everybody_answered(http, "worker")
         async with following(http) as one, following(http) as two, following(http) as three:

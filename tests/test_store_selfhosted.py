@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from collector.errors import StoreUnavailable
-from collector.store import selfhosted
-from collector.store.selfhosted import SelfHostedStore
+from collector.errors import StoreTaken, StoreUnavailable
+from collector.store import sqlite_batches, writer_process
+from collector.store.selfhosted import SelfHostedStore, only_collector
 from collector.values import NO_GAP
-from tests.factories import at, beat
+from conformance.processes import is_alive
+from tests.factories import at, beat, body
+from tests.processes import Serving, children, wait_until
 
 
 @pytest.fixture
@@ -23,6 +30,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SelfHostedStore]:
     await made.migrate()
     yield made
     await made.close()
+
+
+def writers() -> set[int]:
+    """Of this very process; another test's may be on their way out."""
+    return children(os.getpid())
 
 
 class Failing:
@@ -35,23 +47,98 @@ class Failing:
         return getattr(self._raw, name)
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        if sql in (selfhosted.UPSERT, "ROLLBACK"):
+        if sql in (sqlite_batches.UPSERT, "ROLLBACK"):
             raise sqlite3.OperationalError("disk I/O error")
         return self._raw.execute(sql, *values)
 
 
 async def test_a_batch_that_can_not_even_be_taken_back_costs_the_next_one_nothing(
-    store: SelfHostedStore,
+    store: SelfHostedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await store.commit([beat("before")], now=at(0), gone=NO_GAP)
-    broken: Any = Failing(store._beats)  # type: ignore[arg-type]
-    store._beats = broken
+    path = tmp_path / "store.db"
+    hand = writer_process.Writing(path)
+    honest = sqlite_batches.connect
+    monkeypatch.setattr(writer_process, "connect", lambda path: Failing(honest(path)))
+    failed = hand.answer([beat("lost")], at(1), NO_GAP)
+    monkeypatch.setattr(writer_process, "connect", honest)
 
-    with pytest.raises(StoreUnavailable):
-        await store.commit([beat("lost")], now=at(1), gone=NO_GAP)
-
-    await store.commit([beat("after")], now=at(2), gone=NO_GAP)
+    assert failed == ("StoreUnavailable", "SQLite: disk I/O error")
+    assert hand.answer([beat("after")], at(2), NO_GAP) == ("", ["acme"])
     assert await store.worker("acme", "after") is not None
     assert await store.worker("acme", "lost") is None
     # Nor does anybody else wait for it.
     await store.use_keys(["nobody's"], now=at(3))
+
+
+async def test_after_the_process_that_writes_has_died_another_one_does(
+    store: SelfHostedStore,
+) -> None:
+    await store.commit([beat("before")], now=at(0), gone=NO_GAP)
+    (died,) = writers()
+    os.kill(died, signal.SIGKILL)
+
+    # It may be noticed now or by the answer that does not come: then the intake tries again.
+    with suppress(StoreUnavailable):
+        await store.commit([beat("after")], now=at(1), gone=NO_GAP)
+    await store.commit([beat("after")], now=at(1), gone=NO_GAP)
+
+    assert await store.worker("acme", "after") is not None
+    (another,) = writers()
+    assert another != died
+
+
+async def test_who_gives_up_leaves_no_answer_behind(store: SelfHostedStore, tmp_path: Path) -> None:
+    await store.commit([beat("acme's")], now=at(0), gone=NO_GAP)
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await store.commit([beat("new")], now=at(1), gone=NO_GAP)
+        other.execute("ROLLBACK")
+
+    unchanged = await store.commit([beat("acme's", seconds=2)], now=at(2), gone=NO_GAP)
+
+    assert unchanged == frozenset()
+
+
+async def test_a_closed_store_takes_no_beats(store: SelfHostedStore) -> None:
+    await store.commit([beat("before")], now=at(0), gone=NO_GAP)
+    await store.close()
+
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.commit([beat("after")], now=at(1), gone=NO_GAP)
+    assert writers() == set()
+
+
+def test_the_process_that_writes_ends_with_the_collector_and_not_before(tmp_path: Path) -> None:
+    with Serving(f"sqlite:///{tmp_path}/store.db", tmp_path) as serving:
+        assert beaten(serving) == 202
+        (pid,) = children(serving.pid)
+        # As somebody does who stops all processes of a service at once.
+        os.kill(pid, signal.SIGTERM)
+        assert beaten(serving) == 202
+        assert children(serving.pid) == {pid}
+        serving.kill()
+
+        wait_until(lambda: not is_alive(pid))
+
+
+def test_nobody_else_serves_a_store_that_is_still_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Serving(f"sqlite:///{path}", tmp_path) as serving:
+        assert beaten(serving) == 202
+        (pid,) = children(serving.pid)
+        os.kill(pid, signal.SIGSTOP)
+        serving.kill()
+
+        with pytest.raises(StoreTaken):
+            only_collector(path)
+
+        os.kill(pid, signal.SIGCONT)
+        only_collector(path).close()
+
+
+def beaten(serving: Serving) -> int:
+    key = {"Authorization": f"Bearer {serving.key}"}
+    address = f"{serving.url}/v1/agents/heartbeat"
+    return httpx2.post(address, json=body(), headers=key, timeout=20, trust_env=False).status_code

@@ -146,4 +146,4 @@ async def _resident(contender: Contender) -> int:
     fleet = replace(contender.fleet, beating=contender.fleet.workers)
     fleet.write(contender.file)
     await replace(contender, fleet=fleet).window(MEMORY_SECONDS)
-    return usage.resident_bytes(contender.pid)
+    return usage.of_family(usage.resident_bytes, contender.pid)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from collector.errors import StoreError, StoreUnavailable, Unstorable
-from collector.store import audit, events, migrations, spells, workers
+from collector.store import audit, migrations, telling, workers
 from collector.store import beats as beat_sql
 from collector.store.relational import P, RelationalStore, T, Work
 from collector.store.wakeups import Wakeups
@@ -39,12 +39,12 @@ _DIALECT = beat_sql.Dialect(
 )
 _UP = "up AS w WHERE true"
 _NUMBER = f""",
-numbered AS ({events.NUMBERED}),
-bumped AS ({events.BUMP} RETURNING tenant_id, n)
-{events.append("numbered", "bumped")} RETURNING tenant_id"""
+numbered AS ({telling.NUMBERED}),
+bumped AS ({telling.BUMP} RETURNING tenant_id, n)
+{telling.append("numbered", "bumped")} RETURNING tenant_id"""
 _TELL = f""",
-ended AS ({spells.end(_UP)}),
-told AS ({events.told(_DIALECT, _UP)}){_NUMBER}"""
+ended AS ({telling.end_spells(_UP)}),
+told AS ({telling.told(_DIALECT, _UP)}){_NUMBER}"""
 
 # One plan fits every batch, and to make one takes as long as to commit a few beats. The table stays
 # empty: its row is the type of a beat, and an array of those is sent at half the cost of columns.
@@ -75,13 +75,13 @@ WITH victims AS (
 up AS (
   DELETE FROM workers AS w USING victims AS v
   WHERE w.tenant_id = v.tenant_id AND w.agent_id = v.agent_id RETURNING w.*),
-ended AS ({spells.cut_off(_UP, "$4::bigint")}),
+ended AS ({telling.cut_off_spells(_UP, "$4::bigint")}),
 audited AS (
   {audit.WRITE}
   SELECT min(tenant_id), $4::bigint, $5::text, $6::text, $7::text,
          json_build_object('workers', count(*))::text
   FROM up WHERE $5::text IS NOT NULL HAVING count(*) > 0),
-told AS ({events.removed(_DIALECT, _UP, "$4::bigint")}){_NUMBER}"""
+told AS ({telling.removed(_DIALECT, _UP, "$4::bigint")}){_NUMBER}"""
 
 
 class CloudStore(RelationalStore):

@@ -1,8 +1,8 @@
 """The `selfhosted` store: embedded SQLite in WAL, for one collector.
 
-All writes of this process run on one thread, beats on a connection of their own there; reads have
+A process of their own writes beats, one thread of this one all else; the two take turns. Reads have
 threads of their own and never wait for a write. Other processes (the command line) write too, and
-wait their turn.
+wait for SQLite's own lock.
 """
 
 from __future__ import annotations
@@ -10,55 +10,35 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from itertools import chain
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from collector.errors import StoreError, StoreTaken, StoreUnavailable, Unstorable
-from collector.store import audit, events, migrations, spells, workers
+from collector.errors import StoreError, StoreTaken, StoreUnavailable
+from collector.store import audit, migrations, telling, workers
 from collector.store import beats as beat_sql
+from collector.store import sqlite_batches as batches
 from collector.store.relational import P, RelationalStore, T, Work
+from collector.store.writer import Writer
 from collector.values import NEVER, Act, Beat, Silent
 
 OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
-BUSY_SECONDS = 10
 READERS = 4
-# A batch goes in by statements of at most this many rows: 1024 × 16 values is within SQLite's
-# limit of 32,766, and the few sizes below it stay prepared.
-CHUNK = 1024
+LOCK_ATTEMPTS = 50
+LOCK_PAUSE_SECONDS = 0.02
 
-_CONNECTING: Final[Mapping[str, Any]] = {
-    "isolation_level": None,
-    "check_same_thread": False,
-    "timeout": BUSY_SECONDS,
-}
-_FIELDS = ", ".join(Beat._fields)
-_DIALECT = beat_sql.Dialect(
-    distinct="IS NOT", json_object="json_object({})", now=":now", gone=":gone"
-)
-_SCRATCH = f"""
-CREATE TEMP TABLE batch ({_FIELDS});
-CREATE TEMP TABLE told (tenant_id, agent_id, step, type, at, reason, worker);"""
-# A late beat changed nothing, and its row has another stamp: what its scratch says is older.
-_UP = """temp.batch AS b CROSS JOIN workers AS w
-ON w.tenant_id = b.tenant_id AND w.agent_id = b.agent_id WHERE w.last_seen = b.last_seen"""
-
-UPSERT = beat_sql.upsert(_DIALECT, "temp.batch AS b WHERE true")
-TOLD = f"INSERT INTO temp.told {events.told(_DIALECT, _UP)}"
-END_SPELLS = spells.end(_UP)
-APPEND = events.append(f"({events.NUMBERED})", "event_counters")
 QUIET = """
 UPDATE temp.batch AS b SET last_seen = (
   SELECT w.last_seen FROM workers AS w WHERE w.tenant_id = b.tenant_id
     AND w.agent_id = b.agent_id AND w.reported = 'online' AND w.last_seen < :before)"""
 LOSE = f"""
-UPDATE workers AS w SET {beat_sql.lose(_DIALECT)}
+UPDATE workers AS w SET {beat_sql.lose(batches.DIALECT)}
 FROM temp.batch AS b
 WHERE w.tenant_id = b.tenant_id AND w.agent_id = b.agent_id AND w.last_seen = b.last_seen"""
 
@@ -66,8 +46,8 @@ FIND = """
 UPDATE temp.batch AS b SET last_seen = (
   SELECT w.last_seen FROM workers AS w WHERE w.tenant_id = b.tenant_id
     AND w.agent_id = b.agent_id AND w.last_seen < :before)"""
-TELL_REMOVED = f"INSERT INTO temp.told {events.removed(_DIALECT, _UP, ':now')}"
-CUT_OFF_SPELLS = spells.cut_off(_UP, ":now")
+TELL_REMOVED = f"INSERT INTO temp.told {telling.removed(batches.DIALECT, batches.UP, ':now')}"
+CUT_OFF_SPELLS = telling.cut_off_spells(batches.UP, ":now")
 REMOVE = """
 DELETE FROM workers WHERE (tenant_id, agent_id) IN (
   SELECT tenant_id, agent_id FROM temp.batch WHERE last_seen IS NOT NULL)"""
@@ -79,11 +59,12 @@ class SelfHostedStore(RelationalStore):
         self._path = path
         self._writes = _engine(path, begin="BEGIN IMMEDIATE", pool_size=1)
         self._reads = _engine(path, begin="BEGIN", pool_size=READERS)
-        event.listen(self._writes, "connect", _make_scratch)
+        event.listen(self._writes, "connect", batches.make_scratch)
+        self._beats = Writer(path, lambda: self._lock)
         self._writer = ThreadPoolExecutor(1, "store-writer")
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
-        # For beats alone, on the writer's thread.
-        self._beats: sqlite3.Connection | None = None
+        # Between those two that write: SQLite's lock would have the one poll for the other's end.
+        self._turn = asyncio.Lock()
         self._lock: IO[str] | None = None
 
     async def open(self, *, serving: bool = False) -> None:
@@ -98,11 +79,13 @@ class SelfHostedStore(RelationalStore):
             if serving:
                 self._lock = only_collector(self._path)
         await self._write(lambda _: None)
+        if serving:
+            await self._beats.open()
 
     async def close(self) -> None:
         for pool in (self._writer, self._readers):
             await asyncio.to_thread(pool.shutdown)
-        self._drop_beats()
+        await self._beats.close()
         self._writes.dispose()
         self._reads.dispose()
         if self._lock is not None:
@@ -113,25 +96,11 @@ class SelfHostedStore(RelationalStore):
         return None
 
     async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
-        return self._woken(await _submit(self._writer, self._commit_beats, beats, now, gone))
-
-    def _commit_beats(self, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
-        """On the writer's thread, without the pool and its events: they cost as much as a beat."""
+        if not beats:
+            return frozenset()
         with translated():
-            if self._beats is None:
-                self._beats = _connect(self._path)
-            try:
-                with _transaction(self._beats) as raw:
-                    return _commit(raw, beats, now, gone)
-            finally:
-                if self._beats.in_transaction:
-                    self._drop_beats()
-
-    def _drop_beats(self) -> None:
-        """Its transaction ends with the connection: nothing else of ours could write."""
-        if self._beats is not None:
-            self._beats.close()
-        self._beats = None
+            async with self._turn:
+                return self._woken(await self._beats.commit(beats, now, gone))
 
     async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
         return await self._telling(_announce_lost, silent, before)
@@ -171,34 +140,16 @@ class SelfHostedStore(RelationalStore):
         return await _run(self._readers, self._reads, lambda conn: work(conn, *args, **kwargs))
 
     async def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await _run(self._writer, self._writes, lambda conn: work(conn, *args, **kwargs))
-
-
-@contextmanager
-def _transaction(raw: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    raw.execute("BEGIN IMMEDIATE")
-    try:
-        yield raw
-        raw.execute("COMMIT")
-    except BaseException:
-        # Some failures have ended it already.
-        if raw.in_transaction:
-            raw.execute("ROLLBACK")
-        raise
-
-
-def _commit(raw: sqlite3.Connection, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
-    _load(raw, _FIELDS, beats)
-    raw.execute(UPSERT, {"now": now, "gone": gone})
-    return _tell(raw)
+        async with self._turn:
+            return await _run(self._writer, self._writes, lambda conn: work(conn, *args, **kwargs))
 
 
 def _announce_lost(conn: Connection, silent: Sequence[Silent], before: int) -> frozenset[str]:
     raw = _driver(conn)
-    _load(raw, ", ".join(Silent._fields), _once_each(silent))
+    batches.load(raw, Silent._fields, _once_each(silent))
     raw.execute(QUIET, {"before": before})
     raw.execute(LOSE)
-    return _tell(raw)
+    return batches.tell(raw)
 
 
 def _once_each(found: Sequence[Silent]) -> list[Silent]:
@@ -216,56 +167,17 @@ def _remove(
     conn: Connection, found: Sequence[Silent], before: int, now: int, act: Act | None
 ) -> int:
     raw = _driver(conn)
-    _load(raw, ", ".join(Silent._fields), _once_each(found))
+    batches.load(raw, Silent._fields, _once_each(found))
     raw.execute(FIND, {"before": before})
     removed = raw.execute(TELL_REMOVED, {"now": now}).rowcount
     raw.execute(CUT_OFF_SPELLS, {"now": now})
     raw.execute(REMOVE)
     if removed:
-        _append(raw)
-    _clear(raw)
+        batches.append(raw)
+    batches.clear(raw)
     if removed and act is not None:
         audit.write(conn, found[0].tenant_id, now, act, workers=removed)
     return removed
-
-
-def _tell(raw: sqlite3.Connection) -> frozenset[str]:
-    """Log what the rows of the batch now say of themselves; most often that is nothing."""
-    if not raw.execute(TOLD).rowcount:
-        return _clear(raw)
-    raw.execute(END_SPELLS)
-    return _append(raw)
-
-
-def _append(raw: sqlite3.Connection) -> frozenset[str]:
-    """Number and write the lines of temp.told; return their tenants."""
-    raw.execute(events.BUMP)
-    raw.execute(APPEND)
-    tenants = raw.execute("SELECT DISTINCT tenant_id FROM temp.told").fetchall()
-    raw.execute("DELETE FROM temp.told")
-    return _clear(raw).union(tenant for (tenant,) in tenants)
-
-
-def _clear(raw: sqlite3.Connection) -> frozenset[str]:
-    raw.execute("DELETE FROM temp.batch")
-    return frozenset()
-
-
-def _load(raw: sqlite3.Connection, fields: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Fill temp.batch by a few large statements: each is one step with the interpreter released.
-
-    Sizes are powers of two, the rest padded with NULLs, so that each stays prepared.
-    """
-    for start in range(0, len(rows), CHUNK):
-        chunk = rows[start : start + CHUNK]
-        width, size = len(chunk[0]), 1 << (len(chunk) - 1).bit_length()
-        places = ", ".join([f"({', '.join('?' * width)})"] * size)
-        padding = (None,) * (width * (size - len(chunk)))
-        raw.execute(
-            f"INSERT INTO temp.batch ({fields})"
-            f" SELECT * FROM (VALUES {places}) WHERE column1 IS NOT NULL",
-            (*chain.from_iterable(chunk), *padding),
-        )
 
 
 def _driver(conn: Connection) -> sqlite3.Connection:
@@ -293,33 +205,16 @@ def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
         return work(conn)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    raw: sqlite3.Connection = sqlite3.connect(path, **_CONNECTING)
-    _configure(raw, None)
-    _make_scratch(raw, None)
-    return raw
-
-
 def _engine(path: Path, *, begin: str, pool_size: int) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         pool_size=pool_size,
         max_overflow=0,
-        connect_args=dict(_CONNECTING),
+        connect_args=dict(batches.CONNECTING),
     )
-    event.listen(engine, "connect", _configure)
+    event.listen(engine, "connect", batches.configure)
     event.listen(engine, "begin", lambda conn: conn.exec_driver_sql(begin))
     return engine
-
-
-def _configure(raw: sqlite3.Connection, _record: object) -> None:
-    # FULL: an acknowledged beat survives a power cut; group commit pays one fsync a batch.
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY"):
-        raw.execute(f"PRAGMA {pragma}")
-
-
-def _make_scratch(raw: sqlite3.Connection, _record: object) -> None:
-    raw.executescript(_SCRATCH)
 
 
 def lock_of(path: Path) -> Path:
@@ -329,16 +224,21 @@ def lock_of(path: Path) -> Path:
 
 
 def only_collector(path: Path) -> IO[str]:
-    """A lock that the operating system drops with the process, however it ends."""
+    """A lock that the operating system drops with the process, however it ends.
+
+    And with the one that writes its beats: of a collector that was killed, what it was given last
+    is written first. That takes a moment.
+    """
     name = lock_of(path)
     name.touch(mode=0o600)
     lock = name.open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise StoreTaken(f"another collector is serving {path}; stop it first") from None
-    return lock
+    for _ in range(LOCK_ATTEMPTS):
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        time.sleep(LOCK_PAUSE_SECONDS)
+    lock.close()
+    raise StoreTaken(f"another collector is serving {path}; stop it first")
 
 
 @contextmanager
@@ -349,15 +249,8 @@ def translated() -> Iterator[None]:
     except StoreError:
         raise
     except DBAPIError as error:
-        raise _store_error(error.orig or error) from error
+        raise batches.store_error(error.orig or error) from error
     except SQLAlchemyError as error:
         raise StoreUnavailable(f"SQLite: {error}") from error
-    except (OSError, OverflowError, sqlite3.Error, UnicodeError) as error:
-        raise _store_error(error) from error
-
-
-def _store_error(error: BaseException) -> StoreError:
-    refused = (sqlite3.DataError, sqlite3.IntegrityError, OverflowError, UnicodeError)
-    if isinstance(error, refused):
-        return Unstorable("SQLite refuses these values")
-    return StoreUnavailable(f"SQLite: {error}")
+    except batches.FAULTS as error:
+        raise batches.store_error(error) from error

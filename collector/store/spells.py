@@ -10,36 +10,6 @@ from collector.store.schema import spells, workers
 from collector.values import TTL, Spell
 
 
-def end(source: str) -> str:
-    """Write the spells that the rows in `source` (aliased w) ended.
-
-    A spell that ended as it began, by equal stamps, goes on when its worker comes back at once.
-    """
-    return f"""
-INSERT INTO spells (tenant_id, agent_id, online_from, online_until, reason)
-SELECT w.tenant_id, w.agent_id, w.ended_from, coalesce(w.lost_at, w.last_seen),
-       CASE WHEN w.lost_at IS NULL THEN 'left' ELSE 'lost' END
-FROM {source} AND w.ended_from IS NOT NULL
-ON CONFLICT (tenant_id, agent_id, online_from)
-DO UPDATE SET online_until = excluded.online_until, reason = excluded.reason"""
-
-
-def cut_off(source: str, now: str) -> str:
-    """Write the spells that end because the rows in `source` (aliased w) are removed.
-
-    One whose worker was silent for longer than the TTL had ended by itself, announced or not.
-    """
-    lost = f"w.last_seen + {TTL} < {now}"
-    return f"""
-INSERT INTO spells (tenant_id, agent_id, online_from, online_until, reason)
-SELECT w.tenant_id, w.agent_id, w.online_from,
-       CASE WHEN {lost} THEN w.last_seen + {TTL} ELSE {now} END,
-       CASE WHEN {lost} THEN 'lost' ELSE 'removed' END
-FROM {source} AND w.online_from IS NOT NULL
-ON CONFLICT (tenant_id, agent_id, online_from)
-DO UPDATE SET online_until = excluded.online_until, reason = excluded.reason"""
-
-
 def prune(conn: Connection, before: int, limit: int) -> int:
     key = tuple_(spells.c.tenant_id, spells.c.agent_id, spells.c.online_from)
     old = select(*key.clauses).where(spells.c.online_until < before).limit(limit)
