@@ -33,8 +33,14 @@ async def store(tmp_path: Path) -> AsyncIterator[SelfHostedStore]:
 
 
 def writers() -> set[int]:
-    """Of this very process; another test's may be on their way out."""
-    return children(os.getpid())
+    """Of this very process, which may have started others."""
+    return {pid for pid in children(os.getpid()) if b"writer_process" in command(pid)}
+
+
+def command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 class Failing:

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,7 +64,7 @@ class Writer:
         self._is_closed = True
         self._hang_up()
         for process in self._processes:
-            await asyncio.to_thread(_end, process)
+            await _end(process)
         self._processes = []
 
     def _hang_up(self) -> None:
@@ -125,9 +124,11 @@ def _start(path: Path, lock: IO[str] | None) -> tuple[subprocess.Popen[bytes], s
     return process, ours
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(ENDING_SECONDS)
-        return
-    process.kill()
-    process.wait()
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    ending = asyncio.create_task(asyncio.to_thread(process.wait))
+    try:
+        async with asyncio.timeout(ENDING_SECONDS):
+            await asyncio.shield(ending)
+    except TimeoutError:
+        process.kill()
+        await ending
