@@ -15,7 +15,7 @@ from benchmarks.listeners import Counts
 from benchmarks.stage import Stage
 from benchmarks.usage import cpu_seconds
 
-OPENING_SECONDS = 60
+OPENING_SECONDS = 180
 # Tenant and key of one who subscribes.
 Subscriber = tuple[str, str]
 
@@ -44,8 +44,11 @@ class Streams:
 
     async def said(self) -> Counts:
         assert self._child.stdout is not None
-        async with asyncio.timeout(OPENING_SECONDS):
-            said = await self._child.stdout.readline()
+        try:
+            async with asyncio.timeout(OPENING_SECONDS):
+                said = await self._child.stdout.readline()
+        except TimeoutError:
+            raise wrk.Void(f"void, streams were not open in {OPENING_SECONDS} s") from None
         if not said:
             raise wrk.Void("void, the subscribers' process ended")
         counts = Counts(**json.loads(said))

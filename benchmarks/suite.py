@@ -86,9 +86,10 @@ def suite(
                 found[name] = _measured(name, bench)
             except wrk.Void as error:
                 bench.say(f"{name}: {error.message}")
+            # After each: half an hour of measuring is not lost to what comes last.
+            if report is not None:
+                report.write_text(json.dumps(_document(found), indent=2) + "\n")
     _show(found)
-    if report is not None:
-        report.write_text(json.dumps(_document(found), indent=2) + "\n")
 
 
 def _measured(name: str, bench: Bench) -> Sequence[Figure]:
