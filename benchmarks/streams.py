@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import processes, wrk
 from benchmarks.listeners import Counts
 from benchmarks.stage import Stage
-from benchmarks.usage import cpu_seconds
+from benchmarks.usage import cpu_seconds, of_family
 
 OPENING_SECONDS = 180
 # Tenant and key of one who subscribes.
@@ -58,9 +58,10 @@ class Streams:
 
     async def deliveries(self, seconds: float) -> Deliveries:
         """In the next so many seconds."""
-        before, used = await self.counts(), cpu_seconds(self._server.popen.pid)
+        pid = self._server.popen.pid
+        before, used = await self.counts(), of_family(cpu_seconds, pid)
         await asyncio.sleep(seconds)
-        after, used = await self.counts(), cpu_seconds(self._server.popen.pid) - used
+        after, used = await self.counts(), of_family(cpu_seconds, pid) - used
         lines = after.lines - before.lines
         if not lines:
             raise wrk.Void("void, nothing was delivered")
