@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+
+from benchmarks import usage
 
 # What users run, from the same environment as we do.
 SERVE = (str(Path(sys.executable).with_name("collector")), "serve")
@@ -28,8 +32,10 @@ class Process:
     port: int
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self.popen.kill()
+        """SIGKILL, also for whoever writes for it, and wait until it is gone."""
+        for pid in random.sample(family := usage.family(self.popen.pid), len(family)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._reap()
 
     def stop(self) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-T = TypeVar("T", int, float)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+T = TypeVar("T", int, float)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -21,17 +22,17 @@ def cpu_seconds(pid: int) -> float:
 
 
 def of_family(read: Callable[[int], T], pid: int) -> T:
-    """Of a process and the children that live; who ends meanwhile is waited for, and counted so."""
-    total = read(pid)
-    for child in _children(pid):
+    """Of the children that live, then of the process: it has the time of those that end between."""
+    of_children = []
+    for child in family(pid)[1:]:
         with suppress(FileNotFoundError, ProcessLookupError):
-            total += read(child)
-    return total
+            of_children.append(read(child))
+    return sum(of_children, read(pid))
 
 
-def _children(pid: int) -> list[int]:
-    """Of all its threads: whoever has started them."""
-    found = []
+def family(pid: int) -> list[int]:
+    """The process and its children, whichever of its threads has started them."""
+    found = [pid]
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
             found += [int(child) for child in (task / "children").read_text().split()]

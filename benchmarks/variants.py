@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -33,7 +33,7 @@ CONNECTIONS = 16
 ANSWER = b'{"status":"accepted"}'
 
 
-class Alone(Intake):
+class Alone(Intake, ABC):
     """Each beat is a commit of its own."""
 
     def enter(self, beat: Beat, answer: Answer) -> None:

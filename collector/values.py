@@ -1,6 +1,6 @@
 """Frozen values that pass between the doors, the verbs and the stores.
 
-Times are epoch microseconds; tuples, because a batch of them is transposed into columns.
+Times are epoch microseconds; tuples, because that is what the stores' drivers take.
 """
 
 from __future__ import annotations

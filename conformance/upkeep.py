@@ -28,6 +28,8 @@ INGESTION = (
     "collector/store/selfhosted.py",
     "collector/store/sqlite_batches.py",
     "collector/store/telling.py",
+    "collector/store/writer.py",
+    "collector/store/writer_process.py",
     "collector/store/schema.py",
     "collector/store/workers.py",
     "collector/values.py",

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sqlite3
+import sys
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ import httpx2
 import pytest
 
 from collector.errors import StoreTaken, StoreUnavailable
-from collector.store import sqlite_batches, writer_process
+from collector.store import sqlite_batches, writer, writer_process
 from collector.store.selfhosted import SelfHostedStore, only_collector
 from collector.values import NO_GAP
 from conformance.processes import is_alive
@@ -62,14 +63,14 @@ async def test_a_batch_that_can_not_even_be_taken_back_costs_the_next_one_nothin
     store: SelfHostedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "store.db"
-    hand = writer_process.Writing(path)
+    hand = writer_process.Hand(path)
     honest = sqlite_batches.connect
     monkeypatch.setattr(writer_process, "connect", lambda path: Failing(honest(path)))
-    failed = hand.answer([beat("lost")], at(1), NO_GAP)
+    failed = hand.reply([beat("lost")], at(1), NO_GAP)
     monkeypatch.setattr(writer_process, "connect", honest)
 
     assert failed == ("StoreUnavailable", "SQLite: disk I/O error")
-    assert hand.answer([beat("after")], at(2), NO_GAP) == ("", ["acme"])
+    assert hand.reply([beat("after")], at(2), NO_GAP) == ("", ["acme"])
     assert await store.worker("acme", "after") is not None
     assert await store.worker("acme", "lost") is None
     # Nor does anybody else wait for it.
@@ -105,6 +106,59 @@ async def test_who_gives_up_leaves_no_answer_behind(store: SelfHostedStore, tmp_
     unchanged = await store.commit([beat("acme's", seconds=2)], now=at(2), gone=NO_GAP)
 
     assert unchanged == frozenset()
+
+
+async def test_who_can_not_write_beats_does_not_listen(
+    store: SelfHostedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else everybody would be lost who could only not be heard."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    with pytest.raises(StoreUnavailable):
+        await store.listen("us", now=at(0))
+    assert await store.gaps(since=0) == []
+
+    monkeypatch.undo()
+    await store.listen("us", now=at(0))
+
+
+async def test_a_process_that_hangs_is_ended_and_replaced(
+    store: SelfHostedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.commit([beat("before")], now=at(0), gone=NO_GAP)
+    (hanging,) = writers()
+    os.kill(hanging, signal.SIGSTOP)
+    monkeypatch.setattr(writer, "REPLY_SECONDS", 0.2)
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        await store.commit([beat("lost")], now=at(1), gone=NO_GAP)
+    monkeypatch.undo()
+
+    await store.commit([beat("after")], now=at(2), gone=NO_GAP)
+
+    assert not is_alive(hanging)
+    assert await store.worker("acme", "lost") is None
+
+
+async def test_a_defect_of_the_process_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(writer_process, "connect", fail)
+
+    name, said = writer_process.Hand(tmp_path / "store.db").reply([beat()], at(0), NO_GAP)
+
+    assert name == writer_process.DEFECT
+    assert "KeyError: 'a defect'" in said
+
+
+def test_a_package_in_the_working_directory_is_not_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "collector").mkdir()
+    (tmp_path / "collector" / "__init__.py").write_text("raise SystemExit('not ours')")
+
+    with Serving(f"sqlite:///{tmp_path}/store.db", tmp_path) as serving:
+        assert beaten(serving) == 202
 
 
 async def test_a_closed_store_takes_no_beats(store: SelfHostedStore) -> None:

@@ -108,12 +108,14 @@ class Protocol(HttpToolsProtocol):
         else:
             parts.metrics.beats.labels(error.code).inc()
             status, headers, body = _refusal(error)
-        self._write(waiting, status, headers, body)
-        if is_logged(status):
-            # Apart: what the caller of this does next is not on behalf of this beat.
-            copy_context().run(_log, waiting, status)
-        waiting.response_complete = True
-        self.on_response_complete()
+        try:
+            self._write(waiting, status, headers, body)
+            if is_logged(status):
+                # Apart: what the caller of this does next is not on behalf of this beat.
+                copy_context().run(_log_answer, waiting, status)
+        finally:
+            waiting.response_complete = True
+            self.on_response_complete()
 
     def _write(self, waiting: Waiting, status: int, headers: Pairs, body: bytes) -> None:
         """Head and body at once: written apart, each would be a system call and wake the reader."""
@@ -133,7 +135,7 @@ def _head(status: int, headers: Pairs) -> bytes:
     return b"".join((STATUS_LINE[status], *[b"%s: %s\r\n" % pair for pair in headers]))
 
 
-def _log(waiting: Waiting, status: int) -> None:
+def _log_answer(waiting: Waiting, status: int) -> None:
     request_id.set(waiting.identity.decode())
     caller.set((waiting.principal.tenant_id, waiting.principal.key_id))
     log_request("POST", HEARTBEAT, status)

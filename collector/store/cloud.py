@@ -29,8 +29,6 @@ STATEMENT_SECONDS = 10
 # Any number will do, as long as no other program on this database locks it.
 MIGRATION_LOCK = 0x_C011EC70
 
-_TYPES = ("text",) * 4 + ("bigint",) + ("text",) * 5 + ("bigint",) * 4 + ("float8", "bigint")
-_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in zip(Beat._fields, _TYPES, strict=True))
 _DIALECT = beat_sql.Dialect(
     distinct="IS DISTINCT FROM",
     json_object="json_build_object({})::text",
@@ -46,15 +44,12 @@ _TELL = f""",
 ended AS ({telling.end_spells(_UP)}),
 told AS ({telling.told(_DIALECT, _UP)}){_NUMBER}"""
 
-# One plan fits every batch, and to make one takes as long as to commit a few beats. The table stays
-# empty: its row is the type of a beat, and an array of those is sent at half the cost of columns.
-SET_UP = f"""
-SET plan_cache_mode = force_generic_plan;
-CREATE TEMP TABLE batch ({_COLUMNS});"""
+# One plan fits every batch, and to make one takes as long as to commit a few beats.
+SET_UP = "SET plan_cache_mode = force_generic_plan"
 REACH = "SELECT NULL WHERE false"
 COMMIT = f"""
 WITH up AS (
-  {beat_sql.upsert(_DIALECT, "unnest($1::pg_temp.batch[]) AS b")} RETURNING w.*){_TELL}"""
+  {beat_sql.upsert(_DIALECT, "unnest($1::beat[]) AS b")} RETURNING w.*){_TELL}"""
 ANNOUNCE_LOST = f"""
 WITH quiet AS (
   SELECT tenant_id, agent_id FROM workers

@@ -26,7 +26,7 @@ from collector.store import beats as beat_sql
 from collector.store import sqlite_batches as batches
 from collector.store.relational import P, RelationalStore, T, Work
 from collector.store.writer import Writer
-from collector.values import NEVER, Act, Beat, Silent
+from collector.values import NEVER, NO_GAP, Act, Beat, Gap, Silent
 
 OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
 READERS = 4
@@ -60,8 +60,8 @@ class SelfHostedStore(RelationalStore):
         self._writes = _engine(path, begin="BEGIN IMMEDIATE", pool_size=1)
         self._reads = _engine(path, begin="BEGIN", pool_size=READERS)
         event.listen(self._writes, "connect", batches.make_scratch)
-        self._beats = Writer(path, lambda: self._lock)
-        self._writer = ThreadPoolExecutor(1, "store-writer")
+        self._writer = Writer(path, lambda: self._lock)
+        self._write_thread = ThreadPoolExecutor(1, "store-writer")
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
         # Between those two that write: SQLite's lock would have the one poll for the other's end.
         self._turn = asyncio.Lock()
@@ -80,12 +80,15 @@ class SelfHostedStore(RelationalStore):
                 self._lock = only_collector(self._path)
         await self._write(lambda _: None)
         if serving:
-            await self._beats.open()
+            with translated():
+                await self._writer.open()
 
     async def close(self) -> None:
-        for pool in (self._writer, self._readers):
+        for pool in (self._write_thread, self._readers):
             await asyncio.to_thread(pool.shutdown)
-        await self._beats.close()
+        # After a batch that is under way, as the pools do.
+        async with self._turn:
+            await self._writer.close()
         self._writes.dispose()
         self._reads.dispose()
         if self._lock is not None:
@@ -98,9 +101,17 @@ class SelfHostedStore(RelationalStore):
     async def commit(self, beats: Sequence[Beat], *, now: int, gone: int) -> frozenset[str]:
         if not beats:
             return frozenset()
+        return self._woken(await self._commit(beats, now, gone))
+
+    async def listen(self, collector_id: str, *, now: int) -> Gap | None:
+        # Behind the beats, on their way: who can't commit them does not listen.
+        await self._commit((), now, NO_GAP)
+        return await super().listen(collector_id, now=now)
+
+    async def _commit(self, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
         with translated():
             async with self._turn:
-                return self._woken(await self._beats.commit(beats, now, gone))
+                return await self._writer.commit(beats, now, gone)
 
     async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
         return await self._telling(_announce_lost, silent, before)
@@ -141,7 +152,9 @@ class SelfHostedStore(RelationalStore):
 
     async def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         async with self._turn:
-            return await _run(self._writer, self._writes, lambda conn: work(conn, *args, **kwargs))
+            return await _run(
+                self._write_thread, self._writes, lambda conn: work(conn, *args, **kwargs)
+            )
 
 
 def _announce_lost(conn: Connection, silent: Sequence[Silent], before: int) -> frozenset[str]:

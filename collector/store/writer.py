@@ -12,23 +12,27 @@ from typing import IO, Any
 
 from collector.errors import StoreUnavailable, Unstorable
 from collector.store import writer_process
-from collector.store.writer_process import LENGTH, Answer, framed, read
+from collector.store.sqlite_batches import BUSY_SECONDS
+from collector.store.writer_process import DEFECT, LENGTH, Reply, framed, unframed
 from collector.values import Beat
 
-# It has as long to end as a statement may wait for others.
-ENDING_SECONDS = 15
+# A batch may wait for others, and then takes some time itself.
+REPLY_SECONDS = BUSY_SECONDS + 5
 
 _FAULTS = {fault.__name__: fault for fault in (StoreUnavailable, Unstorable)}
 
 
 class Writer:
-    """Starts the process when there is something to write, and again after it has died."""
+    """Starts the process when there is something to write, and again after it has died.
+
+    One call at a time.
+    """
 
     def __init__(self, path: Path, lock: Callable[[], IO[str] | None]) -> None:
         self._path = path
         # Whom the store is locked for is not gone before this process is.
         self._lock = lock
-        self._line: Line | None = None
+        self._link: Link | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._is_closed = False
 
@@ -36,25 +40,20 @@ class Writer:
         """Have it ready, unless it is."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
-        if self._line is not None and self._line.is_open:
+        if self._link is not None and self._link.is_open:
             return
         # Who has died is no longer waited for.
         self._processes = [each for each in self._processes if each.poll() is None]
-        process, ours = await asyncio.to_thread(_start, self._path, self._lock())
-        self._processes.append(process)
-        loop = asyncio.get_running_loop()
-        _, self._line = await loop.create_unix_connection(Line, sock=ours)
+        ours = await asyncio.shield(asyncio.to_thread(self._start))
+        _, self._link = await asyncio.get_running_loop().create_unix_connection(Link, sock=ours)
+        await self._reply_to(None)
 
     async def commit(self, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
-        """As `Store.commit`; one call at a time."""
+        """As `Store.commit`. An empty batch only shows that one would be committed."""
         await self.open()
-        assert self._line is not None
-        try:
-            fault, said = await self._line.ask((list(map(tuple, beats)), now, gone))
-        except BaseException:
-            # Who went away must not leave an answer to whoever comes next.
-            self._hang_up()
-            raise
+        fault, said = await self._reply_to((list(map(tuple, beats)), now, gone))
+        if fault == DEFECT:
+            raise RuntimeError(said)
         if fault:
             raise _FAULTS[fault](said)
         return frozenset(said)
@@ -67,18 +66,54 @@ class Writer:
             await _end(process)
         self._processes = []
 
+    async def _reply_to(self, question: object) -> Reply:
+        """To the start, if that is all there is."""
+        assert self._link is not None
+        try:
+            async with asyncio.timeout(REPLY_SECONDS):
+                return await self._link.ask(question)
+        except TimeoutError:
+            # It may hold SQLite's lock, and would for ever.
+            self._processes[-1].kill()
+            raise StoreUnavailable("the process that writes beats does not answer") from None
+        finally:
+            # Who went away must not leave a reply to whoever comes next.
+            if not self._link.is_answered:
+                self._hang_up()
+
     def _hang_up(self) -> None:
-        if self._line is not None:
-            self._line.close()
-        self._line = None
+        if self._link is not None:
+            self._link.close()
+        self._link = None
+
+    def _start(self) -> socket.socket:
+        """Start the process; return our end of the socket."""
+        ours, theirs = socket.socketpair()
+        lock = self._lock()
+        # Without the working directory, where another package may have our name.
+        program = (sys.executable, "-P", "-m", writer_process.__name__)
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    (*program, str(theirs.fileno()), str(self._path)),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), *([] if lock is None else [lock.fileno()])),
+                    # Ctrl-C in a terminal is for the collector.
+                    start_new_session=True,
+                )
+        except BaseException:
+            ours.close()
+            raise
+        self._processes.append(process)
+        return ours
 
 
-class Line(asyncio.Protocol):
-    """The socket between us: a question, its answer, the next question."""
+class Link(asyncio.Protocol):
+    """The socket between us: a question, its reply, the next question."""
 
     def __init__(self) -> None:
         self._arrived = b""
-        self._answer: asyncio.Future[Answer] | None = None
+        self._reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: Any) -> None:
         # uvloop's is one in all but name.
@@ -88,46 +123,38 @@ class Line(asyncio.Protocol):
     def is_open(self) -> bool:
         return not self._transport.is_closing()
 
-    def ask(self, question: object) -> asyncio.Future[Answer]:
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(framed(question))
-        return self._answer
+    @property
+    def is_answered(self) -> bool:
+        return self._reply.done() and not self._reply.cancelled()
+
+    def ask(self, question: object) -> asyncio.Future[Reply]:
+        """None is for what it says unasked: that it is ready."""
+        if question is not None:
+            frame = framed(question)
+            self._reply = asyncio.get_running_loop().create_future()
+            self._transport.write(frame)
+        return self._reply
 
     def data_received(self, data: bytes) -> None:
         self._arrived += data
         content = self._arrived[LENGTH.size :]
         if content and len(content) == LENGTH.unpack(self._arrived[: LENGTH.size])[0]:
             self._arrived = b""
-            if self._answer is not None and not self._answer.done():
-                self._answer.set_result(read(content))
+            if not self._reply.done():
+                self._reply.set_result(unframed(content))
 
     def connection_lost(self, _error: Exception | None) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(StoreUnavailable("the process that writes beats has ended"))
+        if not self._reply.done():
+            self._reply.set_exception(StoreUnavailable("the process that writes beats has ended"))
 
     def close(self) -> None:
         self._transport.close()
 
 
-def _start(path: Path, lock: IO[str] | None) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair()
-    program = (sys.executable, "-m", writer_process.__name__)
-    inherited = (theirs.fileno(), *([] if lock is None else [lock.fileno()]))
-    with theirs:
-        process = subprocess.Popen(
-            (*program, str(theirs.fileno()), str(path)),
-            stdin=subprocess.DEVNULL,
-            pass_fds=inherited,
-            # Ctrl-C in a terminal is for the collector.
-            start_new_session=True,
-        )
-    return process, ours
-
-
 async def _end(process: subprocess.Popen[bytes]) -> None:
     ending = asyncio.create_task(asyncio.to_thread(process.wait))
     try:
-        async with asyncio.timeout(ENDING_SECONDS):
+        async with asyncio.timeout(REPLY_SECONDS):
             await asyncio.shield(ending)
     except TimeoutError:
         process.kill()
