@@ -75,7 +75,7 @@ recipes: install  ## the recipes for LiveKit and Pipecat, with the real packages
 bench: install  ## the whole suite: every figure with its goal (needs wrk; some 25 minutes)
 	$(BIN)/python -m benchmarks.suite --json bench.json
 
-bench-quick: install  ## the same, small, in three minutes
+bench-quick: install  ## the same, small, in two minutes
 	$(BIN)/python -m benchmarks.suite --quick
 
 bench-producer: install  ## what register_worker costs its host, beside the peer's (needs the network once)

@@ -32,7 +32,7 @@ BOUNDED = settings(
     # Each says that a real database is slow.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-EXAMPLES = settings(BOUNDED, max_examples=18)
+EXAMPLES = settings(BOUNDED, max_examples=12)
 FEW_EXAMPLES = settings(BOUNDED, max_examples=4)
 RACES = settings(BOUNDED, max_examples=100)
 # That a defect is found is all that is asked, not its least example. A model costs next to nothing:
