@@ -26,8 +26,8 @@ from benchmarks.places import Places, places
 from collector.cli.tables import table
 
 CHAPTERS = ("ingest", "growth", "keys", "roster", "feed", "silence", "processes")
-# Those that need no waiting.
-QUICK_CHAPTERS = ("ingest", "growth", "roster", "feed", "processes")
+# Those that need neither waiting nor crowds.
+QUICK_CHAPTERS = ("ingest", "growth", "roster", "processes")
 HEADS = ("FIGURE", "MEDIAN", "SPREAD", "GOAL", "")
 
 EXAMPLES = """
@@ -51,7 +51,7 @@ class Bench:
     repetitions: int
     # Of one window.
     seconds: int
-    # Smaller fleets and fewer variants: most of the suite in two minutes.
+    # Smaller fleets and fewer variants: most of the suite in a minute or two.
     quick: bool
 
     def say(self, words: str) -> None:
@@ -64,7 +64,7 @@ Measure = Callable[[Bench], Awaitable[Sequence[Figure]]]
 
 @click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("chapters", nargs=-1, type=click.Choice(CHAPTERS))
-@click.option("--quick", is_flag=True, help="One short repetition of small fleets, in two minutes.")
+@click.option("--quick", is_flag=True, help="One short repetition of small fleets, in a minute or two.")
 @click.option("--repetitions", default=8, show_default=True, type=click.IntRange(1))
 @click.option("--seconds", default=2, show_default=True, type=click.IntRange(1, 30), help="Of one.")
 @click.option("--directory", type=click.Path(path_type=Path, exists=True), help="For the stores.")
