@@ -64,7 +64,7 @@ Measure = Callable[[Bench], Awaitable[Sequence[Figure]]]
 
 @click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("chapters", nargs=-1, type=click.Choice(CHAPTERS))
-@click.option("--quick", is_flag=True, help="One short repetition of small fleets, in a minute or two.")
+@click.option("--quick", is_flag=True, help="One short repetition of small fleets: a minute.")
 @click.option("--repetitions", default=8, show_default=True, type=click.IntRange(1))
 @click.option("--seconds", default=2, show_default=True, type=click.IntRange(1, 30), help="Of one.")
 @click.option("--directory", type=click.Path(path_type=Path, exists=True), help="For the stores.")
