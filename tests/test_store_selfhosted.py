@@ -202,3 +202,35 @@ def beaten(serving: Serving) -> int:
     key = {"Authorization": f"Bearer {serving.key}"}
     address = f"{serving.url}/v1/agents/heartbeat"
     return httpx2.post(address, json=body(), headers=key, timeout=20, trust_env=False).status_code
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_new_store_has_small_pages(tmp_path: Path) -> None:
+    assert page_bytes(tmp_path / "store.db") == sqlite_batches.PAGE_BYTES
+
+
+async def test_a_store_with_other_pages_goes_on_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "older.db"
+    with closing(sqlite3.connect(file)) as older:
+        older.execute("PRAGMA page_size = 4096")
+        older.execute("PRAGMA journal_mode = WAL")
+    store = SelfHostedStore(file)
+    await store.open()
+    await store.migrate()
+
+    await store.commit([beat()], now=at(0), gone=NO_GAP)
+
+    await store.close()
+    assert page_bytes(file) == 4096
+
+
+def test_the_log_goes_into_the_file_now_and_then(tmp_path: Path) -> None:
+    with closing(sqlite_batches.connect(tmp_path / "store.db")) as raw:
+        (pages,) = raw.execute("PRAGMA wal_autocheckpoint").fetchone()
+
+    assert pages == sqlite_batches.LOG_PAGES
+
+
+def page_bytes(file: Path) -> int:
+    with closing(sqlite3.connect(file)) as raw:
+        return int(raw.execute("PRAGMA page_size").fetchone()[0])

@@ -24,7 +24,7 @@ from collector.store.protocol import OPERATOR
 from collector.store.schema import HEAD
 from collector.store.selfhosted import SelfHostedStore, lock_of, only_collector, translated
 
-# A step copies this many pages, 4 MiB, and then tells how far it is.
+# A step copies this many pages, 2 MiB or 4, and then tells how far it is.
 STEP_PAGES = 1024
 BUSY_SECONDS = 10
 # Commands on the store take less.

@@ -21,11 +21,25 @@ BUSY_SECONDS = 10
 # A batch goes in by statements of at most this many rows: 1024 × 16 values is within SQLite's
 # limit of 32,766, and the few sizes below it stay prepared.
 CHUNK = 1024
+# A beat writes a whole page to the log, and a line of the feed has to fit on one. Files that have
+# pages of another size keep them.
+PAGE_BYTES = 2048
+# How long the log gets before its pages go into the file: what many beats wrote goes once.
+LOG_PAGES = 8000
 CONNECTING: Final[Mapping[str, Any]] = {
     "isolation_level": None,
     "check_same_thread": False,
     "timeout": BUSY_SECONDS,
 }
+_PRAGMAS: Final = (
+    # Before the log, which settles it.
+    f"page_size = {PAGE_BYTES}",
+    "journal_mode = WAL",
+    f"wal_autocheckpoint = {LOG_PAGES}",
+    # An acknowledged beat survives a power cut; group commit pays one fsync a batch.
+    "synchronous = FULL",
+    "temp_store = MEMORY",
+)
 # What SQLite and its driver raise.
 FAULTS: Final = (OSError, OverflowError, sqlite3.Error, UnicodeError)
 
@@ -53,8 +67,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def configure(raw: sqlite3.Connection, _record: object = None) -> None:
-    # FULL: an acknowledged beat survives a power cut; group commit pays one fsync a batch.
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY"):
+    for pragma in _PRAGMAS:
         raw.execute(f"PRAGMA {pragma}")
 
 
