@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
-from sqlalchemy import make_url, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import AdaptedConnection, event, make_url, text
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from collector.errors import StoreError, StoreUnavailable, Unstorable
@@ -28,6 +27,8 @@ CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
 # Any number will do, as long as no other program on this database locks it.
 MIGRATION_LOCK = 0x_C011EC70
+# What asyncpg raises when the server is gone, or refuses; the last when it is about to be gone.
+FAULTS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 _DIALECT = beat_sql.Dialect(
     distinct="IS DISTINCT FROM",
@@ -88,9 +89,9 @@ class CloudStore(RelationalStore):
             statement_seconds=STATEMENT_SECONDS,
             pool_size=pool_size,
             max_overflow=0,  # one more would be a new connection for each use
-            pool_pre_ping=True,
             pool_timeout=STATEMENT_SECONDS,
         )
+        event.listen(self._engine.sync_engine, "checkout", _look_over)
         self._reads = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._writer: asyncpg.Connection | None = None
         self._statements: dict[str, Any] = {}
@@ -221,10 +222,19 @@ def _engine(dsn: str, *, statement_seconds: float | None, **pool: Any) -> AsyncE
         connect_args={
             "async_creator_fn": connect,
             "prepared_statement_cache_size": 0,
-            "prepared_statement_name_func": lambda: f"s_{uuid4().hex}",
+            # Unnamed, so that there is none to close when it has run.
+            "prepared_statement_name_func": lambda: "",
         },
         **pool,
     )
+
+
+def _look_over(connection: AdaptedConnection, *_: object) -> None:
+    """Replace connections that a restart of the server ended; one trip, of pool_pre_ping's four."""
+    try:
+        connection.run_async(lambda driver: driver.execute(REACH))
+    except FAULTS as error:
+        raise InvalidatePoolError from error
 
 
 @asynccontextmanager
@@ -256,7 +266,7 @@ async def _translated() -> AsyncIterator[None]:
         raise _store_error(_cause(error)) from error
     except SQLAlchemyError as error:  # the pool has run out, for one
         raise StoreUnavailable(f"PostgreSQL: {error}") from error
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, UnicodeError) as error:
+    except (*FAULTS, UnicodeError) as error:
         raise _store_error(error) from error
 
 

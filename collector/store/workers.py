@@ -9,18 +9,18 @@ from collector.values import TTL, Group, RosterQuery, Silent, Worker
 
 _c = workers.c
 _HALF = 2**32
-_COLUMNS = tuple(_c[field] for field in Worker._fields)
+_WORKERS = select(*(_c[field] for field in Worker._fields))
 
 
 def roster(conn: Connection, tenant_id: str, query: RosterQuery, now: int) -> list[Worker]:
-    statement = select(*_COLUMNS).where(_c.tenant_id == tenant_id, *_matching(query, now))
+    statement = _WORKERS.where(_c.tenant_id == tenant_id, *_matching(query, now))
     # The driver's own rows, all at once: a large roster has many.
     return list(map(Worker._make, conn.execute(_ordered(statement, query)).cursor.fetchall()))
 
 
 def worker(conn: Connection, tenant_id: str, agent_id: str) -> Worker | None:
     row = conn.execute(
-        select(*_COLUMNS).where(_c.tenant_id == tenant_id, _c.agent_id == agent_id)
+        _WORKERS.where(_c.tenant_id == tenant_id, _c.agent_id == agent_id)
     ).one_or_none()
     return None if row is None else Worker._make(row)
 
