@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from collector.values import Event, RosterQuery, Worker
 from collector.workers import project_line, seconds
@@ -35,7 +36,7 @@ class Line:
 
     @cached_property
     def encoded(self) -> dict[object, bytes]:
-        """What a door made of this line, by the door's own key; shared by all its followers."""
+        """What was made of this line, by what made it; shared by all who follow."""
         return {}
 
 
@@ -54,6 +55,7 @@ class Lines:
 
     lines: list[Line]
     cursor: str
+    encoded: dict[object, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,14 @@ class Vitals:
 
 
 Batch = Snapshot | Lines | Vitals
+T = TypeVar("T", Line, Lines, Vitals)
+
+
+def once(told: T, encode: Callable[[T], bytes]) -> bytes:
+    """What `encode` makes of it, made for the first follower and shared by all."""
+    if encode not in told.encoded:
+        told.encoded[encode] = encode(told)
+    return told.encoded[encode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +94,19 @@ class Filter:
         )
         return all(value is None or worker[name] == value for name, value in wanted)
 
-    def of(self, vitals: Vitals) -> Vitals:
-        """Those of the workers it matches; shared by all who want everybody's."""
+    def of(self, batch: Lines | Vitals) -> Lines | Vitals:
+        """What it matches of the batch; shared by all who want everything."""
         if self.is_open:
-            return vitals
-        matching = [worker for worker in vitals.workers if self.matches(worker._asdict())]
-        return Vitals(vitals.at, matching, {})
+            return batch
+        if isinstance(batch, Lines):
+            lines = [line for line in batch.lines if self.matches(line.worker)]
+            return Lines(lines, batch.cursor, {})
+        workers = [worker for worker in batch.workers if self.matches(worker._asdict())]
+        return Vitals(batch.at, workers, {})
 
     @property
     def is_open(self) -> bool:
-        return self == Filter()
+        return self.agent_name is None and self.project is None and self.region is None
 
     def query(self) -> RosterQuery:
         return RosterQuery(agent_name=self.agent_name, project=self.project, region=self.region)

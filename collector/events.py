@@ -72,7 +72,8 @@ class Feed:
             loops.create_task(every(POLL_SECONDS, self.end_signed_out, "streams were not ended"))
 
     async def poll(self) -> None:
-        await self._read_on(list(self._channels))
+        """Not those known to have grown: a look before their turn cuts in two what is gathered."""
+        await self._read_on(self._channels.keys() - self._stale)
 
     async def _read_stale(self) -> None:
         await self._woken.wait()
@@ -124,9 +125,11 @@ class Feed:
 
     def _end(self, is_meant: Callable[[Follower], bool]) -> None:
         for channel in list(self._channels.values()):
-            for follower in list(channel.followers):
-                if is_meant(follower):
-                    follower.end()
+            ended = [each for each in channel.followers if not each.has_ended and is_meant(each)]
+            for follower in ended:
+                follower.has_ended = True
+            if ended:
+                channel.wake_followers()
 
     async def subscribe(
         self,
@@ -219,8 +222,12 @@ class Channel:
         self.head = position.head
         self.followers: set[Follower] = set()
         self.vitals: Vitals | None = None
+        # Set once, and another in its place: whoever waits has looked already.
+        self.woken = asyncio.Event()
         self._vitals_at = clock.now()
         self._ring: deque[Line] = deque(maxlen=RING)
+        # By the number it begins after. One is kept: all but those who lag stand at one place.
+        self._batch: dict[int, Lines] = {}
         self._task = asyncio.create_task(
             every(VITALS_EVERY / SECOND, self.take_vitals, "vitals were not read")
         )
@@ -228,14 +235,17 @@ class Channel:
     def close(self) -> None:
         self._task.cancel()
 
-    def after(self, n: int) -> list[Line] | None:
-        """The lines after n, or None when the ring has gone past some of them."""
-        if n >= self.head:
-            return []
-        if not self._ring or self._ring[0].n > n + 1:
-            return None
-        first = self._ring[0].n
-        return [self._ring[place] for place in range(n + 1 - first, len(self._ring))]
+    def has_lines_after(self, n: int) -> bool:
+        """Whether there are any, and the ring has gone past none of them."""
+        return n < self.head and bool(self._ring) and self._ring[0].n <= n + 1
+
+    def after(self, n: int) -> Lines:
+        """The lines after n, which are here; one batch for all who stand at the same place."""
+        if n not in self._batch:
+            first = self._ring[0].n
+            lines = [self._ring[place] for place in range(n + 1 - first, len(self._ring))]
+            self._batch = {n: Lines(lines, lines[-1].cursor, {})}
+        return self._batch[n]
 
     def take(self, events: list[Event]) -> None:
         """What was read of the log; some of it may be here already."""
@@ -245,8 +255,9 @@ class Channel:
         if news[0].n != self.head + 1:
             self._ring.clear()  # the log was cut past us: no follower has a way through
         self._ring.extend(Line(event, self.epoch) for event in news)
+        self._batch = {}
         self.head = news[-1].n
-        self._wake_followers()
+        self.wake_followers()
 
     async def take_vitals(self) -> None:
         """One query for all followers: who beat since the last time."""
@@ -259,11 +270,11 @@ class Channel:
         self._vitals_at = now
         if workers:
             self.vitals = Vitals(now, workers, {})
-            self._wake_followers()
+            self.wake_followers()
 
-    def _wake_followers(self) -> None:
-        for follower in self.followers:
-            follower.woken.set()
+    def wake_followers(self) -> None:
+        self.woken.set()
+        self.woken = asyncio.Event()
 
 
 class Follower:
@@ -275,57 +286,51 @@ class Follower:
         self._until = until
         self.principal = principal
         self.with_vitals = with_vitals
-        self.woken = asyncio.Event()
+        self.has_ended = False
         self._wanted = wanted
-        self._ended = False
-
-    def end(self) -> None:
-        self._ended = True
-        self.woken.set()
 
     async def batches(self, channel: Channel, after: int | None, head: int) -> AsyncIterator[Batch]:
         n, seen = after, channel.vitals
         if n is not None:
             async for page in self._log_after(n, channel, head):
-                n = page[-1].n
-                yield self._matching(page, channel)
-        while not self._ended:
-            self.woken.clear()
-            lines = None if n is None else channel.after(n)
-            if lines is None:
+                n = page.lines[-1].n
+                yield self._wanted.of(page)
+        while not self.has_ended:
+            if n is not None and channel.has_lines_after(n):
+                batch = channel.after(n)
+                n = batch.lines[-1].n
+                yield self._wanted.of(batch)
+            elif n is None or n < channel.head:
                 snapshot, n = await self._snapshot(channel)
                 yield snapshot
-            elif lines:
-                n = lines[-1].n
-                yield self._matching(lines, channel)
             elif self.with_vitals and channel.vitals is not None and channel.vitals is not seen:
                 seen = channel.vitals
                 yield self._wanted.of(seen)
-            elif not await self._woken_in_time():
+            elif not await self._woken_in_time(channel.woken):
                 return
 
-    async def _woken_in_time(self) -> bool:
+    async def _woken_in_time(self, woken: asyncio.Event) -> bool:
         """Wait for news; only waiting has an end, what is there to be read is always read."""
         if self._until is None:
-            return await self.woken.wait()
+            return await woken.wait()
         try:
             async with asyncio.timeout_at(self._until):
-                return await self.woken.wait()
+                return await woken.wait()
         except TimeoutError:
             return False
 
-    async def _log_after(self, n: int, channel: Channel, head: int) -> AsyncIterator[list[Line]]:
+    async def _log_after(self, n: int, channel: Channel, head: int) -> AsyncIterator[Lines]:
         """The way from an older cursor up to the ring, page by page from the store.
 
         The channel may not have read on to `head` yet, where the log stood when we came.
         """
-        while not self._ended and not (channel.after(n) or n >= max(head, channel.head)):
+        while not (self.has_ended or channel.has_lines_after(n) or n >= max(head, channel.head)):
             events = await channel.store.events(channel.tenant_id, after=n, limit=PAGE)
             if not events or events[0].n != n + 1:
                 return
             lines = [Line(event, channel.epoch) for event in events]
             n = lines[-1].n
-            yield lines
+            yield Lines(lines, lines[-1].cursor, {})
 
     async def _snapshot(self, channel: Channel) -> tuple[Snapshot, int]:
         now = channel.clock.now()
@@ -333,9 +338,3 @@ class Follower:
             channel.tenant_id, self._wanted.query(), now=now
         )
         return Snapshot(f"{position.epoch}.{position.head}", now, workers), position.head
-
-    def _matching(self, lines: list[Line], channel: Channel) -> Lines:
-        cursor = f"{channel.epoch}.{lines[-1].n}"
-        if self._wanted.is_open:
-            return Lines(lines, cursor)
-        return Lines([line for line in lines if self._wanted.matches(line.worker)], cursor)

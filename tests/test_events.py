@@ -258,6 +258,40 @@ async def test_a_follower_that_falls_behind_gets_a_fresh_snapshot(
     assert parts.feed.followers == 0
 
 
+async def test_followers_who_stand_at_the_same_place_share_one_batch(fleet: Fleet) -> None:
+    parts = fleet.app.state.parts
+    principal = await parts.keyring.identify(await fleet.key())
+    subscriptions = [await parts.feed.subscribe(principal, None, Filter()) for _ in range(2)]
+    first, second = (subscription.batches() for subscription in subscriptions)
+    await anext(first)
+    await anext(second)
+
+    await fleet.beat("a")
+
+    assert await anext(first) is await anext(second)
+    for subscription in subscriptions:
+        subscription.close()
+
+
+async def test_the_poll_leaves_logs_alone_that_are_about_to_be_read(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = fleet.app.state.parts
+    async with following(fleet) as stream, following(fleet, tenant="blue") as other:
+        await stream.next()
+        await other.next()
+        read: list[set[str]] = []
+
+        async def note(tenants: set[str]) -> None:
+            read.append(tenants)
+
+        monkeypatch.setattr(parts.feed, "_read_on", note)
+        parts.feed.wake(["acme"])
+        await parts.feed.poll()
+
+    assert read[0] == {"blue"}
+
+
 async def test_filters_keep_other_workers_out(fleet: Fleet) -> None:
     await fleet.beat("a", project="p")
     await fleet.beat("b", project="q")
@@ -362,12 +396,12 @@ async def test_a_rotated_keys_stream_ends_when_the_key_does(
     await parts.keyring.refresh()
     fleet.clock.move(max(0, overlap_seconds - 1))
     await parts.feed.end_expired()
-    goes_on = not subscription.follower._ended
+    goes_on = not subscription.follower.has_ended
     fleet.clock.move(1)
     await parts.feed.end_expired()
 
     assert goes_on == (overlap_seconds > 0)
-    assert subscription.follower._ended
+    assert subscription.follower.has_ended
     with pytest.raises(Unauthenticated):
         await parts.feed.subscribe(principal, None, Filter())
     subscription.close()

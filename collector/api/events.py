@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from collector.api import auth, queries
 from collector.api.parts import Parts
-from collector.batches import Batch, Filter, Line, Lines, Snapshot, Vitals
+from collector.batches import Batch, Filter, Line, Lines, Snapshot, Vitals, once
 from collector.errors import Overloaded
 from collector.events import Subscription
 from collector.values import SECOND, Worker
@@ -133,35 +133,35 @@ async def _frames(batches: AsyncIterator[Batch]) -> AsyncGenerator[bytes]:
         match batch:
             case Lines(lines):
                 if lines:
-                    yield b"".join(map(_line_frame, lines))
+                    yield once(batch, _lines_frames)
             case Snapshot(cursor):
                 for chunk in _snapshot_chunks(batch):
                     # Only the last chunk is a place to resume from.
                     yield frame("snapshot", chunk, None if chunk["more"] else cursor)
             case Vitals():
-                yield _vitals_frames(batch)
+                yield once(batch, _vitals_frames)
+
+
+def _lines_frames(batch: Lines) -> bytes:
+    return b"".join(once(line, _line_frame) for line in batch.lines)
 
 
 def _line_frame(line: Line) -> bytes:
-    if "sse" not in line.encoded:
-        line.encoded["sse"] = frame(line.type, line.body, line.cursor)
-    return line.encoded["sse"]
+    return frame(line.type, line.body, line.cursor)
 
 
 def _vitals_frames(vitals: Vitals) -> bytes:
-    if "sse" not in vitals.encoded:
-        vitals.encoded["sse"] = b"".join(
-            frame(
-                "vitals",
-                {
-                    "type": "vitals",
-                    "at": vitals.at / SECOND,
-                    "workers": [project_vitals(worker) for worker in chunk],
-                },
-            )
-            for chunk in _chunks(vitals.workers)
+    return b"".join(
+        frame(
+            "vitals",
+            {
+                "type": "vitals",
+                "at": vitals.at / SECOND,
+                "workers": [project_vitals(worker) for worker in chunk],
+            },
         )
-    return vitals.encoded["sse"]
+        for chunk in _chunks(vitals.workers)
+    )
 
 
 def _snapshot_chunks(snapshot: Snapshot) -> Iterable[dict[str, Any]]:

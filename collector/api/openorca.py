@@ -12,7 +12,7 @@ from collector import __version__, openorca
 from collector.api import auth
 from collector.api.events import Stream, frame, nothing
 from collector.api.parts import Parts
-from collector.batches import Batch, Filter, Line, Lines, Snapshot
+from collector.batches import Batch, Filter, Line, Lines, Snapshot, once
 from collector.values import RosterQuery, Worker
 from collector.workers import announced
 
@@ -73,9 +73,9 @@ class _Telling:
         if line.type == "worker.removed":
             return await self._read_anew()
         if not self._tally.note(line.worker):
-            return _update(line)
+            return once(line, _update)
         health = {"type": "fleet.updated", "fleetHealth": self._tally.health()}
-        return _update(line) + frame(None, health)
+        return once(line, _update) + frame(None, health)
 
     async def _read_anew(self) -> bytes:
         """Only a whole snapshot takes a node away; one stands for all removals before it."""
@@ -94,7 +94,5 @@ class _Telling:
 
 
 def _update(line: Line) -> bytes:
-    if "openorca" not in line.encoded:
-        agent = openorca.node(line.worker, line.body["at"])
-        line.encoded["openorca"] = frame(None, {"type": "agent.updated", "agent": agent})
-    return line.encoded["openorca"]
+    agent = openorca.node(line.worker, line.body["at"])
+    return frame(None, {"type": "agent.updated", "agent": agent})
