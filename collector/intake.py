@@ -1,7 +1,7 @@
 """Group commit: beats join the waiting batch, one writer commits what is there.
 
 A beat's caller waits until its beat is committed, and hears its own outcome. There is no artificial
-delay: while one batch commits, the next one gathers.
+delay: while one batch commits, the next one gathers and the one before is answered.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 
 from collector.clock import Clock
@@ -37,6 +36,8 @@ Answer = Callable[[CollectorError | None], None]
 Waiting = tuple[Beat, Answer]
 # Newest beat last; older ones of the same worker are superseded, and answered with it.
 Batch = dict[tuple[str, str], list[Waiting]]
+# What became of some of a batch: None is committed.
+Outcome = tuple[Batch, CollectorError | None]
 
 
 class Intake:
@@ -55,9 +56,11 @@ class Intake:
         self._clock = clock
         self._metrics = metrics
         self._limit = limit
+        self._share = limit // SHARE
         self._gone = gone
         self._batch: Batch = {}
-        self._held: Counter[str] = Counter()
+        # By tenant; only of those who wait.
+        self._held: dict[str, int] = {}
         self._waiting = 0
         self._arrived = asyncio.Event()
         self._closing = False
@@ -105,15 +108,18 @@ class Intake:
             raise Overloaded("The collector is stopping.")
         if self._waiting >= self._limit:
             raise Overloaded("Too many heartbeats wait for their commit.")
-        if self._held[tenant_id] >= self._limit // SHARE:
+        held = self._held.get(tenant_id, 0)
+        if held >= self._share:
             raise Overloaded("Too many heartbeats of this tenant wait for their commit.")
         self._waiting += 1
-        self._held[tenant_id] += 1
+        self._held[tenant_id] = held + 1
 
     def _release(self, tenant_id: str) -> None:
         self._waiting -= 1
-        self._held[tenant_id] -= 1
-        if not self._held[tenant_id]:
+        held = self._held[tenant_id] - 1
+        if held:
+            self._held[tenant_id] = held
+        else:
             del self._held[tenant_id]
 
     async def _write(self) -> None:
@@ -122,38 +128,59 @@ class Intake:
             if len(self._batch) < FEW:
                 # Who was answered together asks again together: the others are a moment behind.
                 await asyncio.sleep(0)
-            self._arrived.clear()
-            batch, self._batch = self._batch, {}
-            if batch:
-                await self._commit_answering(batch)
+            await self._commit_all()
 
-    async def _commit_answering(self, batch: Batch) -> None:
-        """Commit and answer; whatever goes wrong is this batch's alone, and the writer lives on."""
+    async def _commit_all(self) -> None:
+        """Commit what is there, and what has come meanwhile.
+
+        A batch is answered while the next one is under way, so that the store never waits for us to
+        write answers. A few are not worth a commit of their own: those who are about to be answered
+        will soon ask again.
+        """
+        under_way = self._begin()
+        while under_way is not None:
+            outcomes = await under_way
+            under_way = self._begin() if len(self._batch) >= FEW else None
+            if under_way is not None:
+                # A turn of the loop, in which it is sent.
+                await asyncio.sleep(0)
+            for batch, error in outcomes:
+                self._answer(batch, error)
+
+    def _begin(self) -> asyncio.Task[list[Outcome]] | None:
+        self._arrived.clear()
+        batch, self._batch = self._batch, {}
+        return asyncio.create_task(self._outcomes(batch)) if batch else None
+
+    async def _outcomes(self, batch: Batch) -> list[Outcome]:
+        """Whatever goes wrong is this batch's alone, and the writer lives on."""
+        outcomes: list[Outcome] = []
         try:
-            await self._commit(batch)
+            await self._commit(batch, outcomes)
         except Exception as error:
             _log.exception("a batch of %d failed", len(batch))
-            self._answer(
-                batch, error if isinstance(error, StoreError) else Internal("The commit failed.")
-            )
+            told = error if isinstance(error, StoreError) else Internal("The commit failed.")
+            # Last: of a batch that failed in parts, some are told otherwise before.
+            outcomes.append((batch, told))
+        return outcomes
 
-    async def _commit(self, batch: Batch) -> None:
+    async def _commit(self, batch: Batch, outcomes: list[Outcome]) -> None:
         """One statement for the batch; a beat that can't be stored is found by halving."""
         try:
             await self._store_newest(batch)
         except Unstorable as error:
             if len(batch) > 1:
                 for half in _halves(batch):
-                    await self._commit(half)
+                    await self._commit(half, outcomes)
             else:
-                await self._drop_newest(batch, error)
+                await self._drop_newest(batch, error, outcomes)
         except StoreUnavailable as error:
             _log.warning("commit failed: %s", error)
             self.failed_at = self._clock.now()
-            self._answer(batch, error)
+            outcomes.append((batch, error))
         else:
             self.failed_at = None
-            self._answer(batch, None)
+            outcomes.append((batch, None))
 
     async def _store_newest(self, batch: Batch) -> None:
         # In key order: every writer of this store takes its row locks in the same order.
@@ -170,7 +197,7 @@ class Intake:
             self._metrics.commit_seconds.observe(time.perf_counter() - started)
 
     def _answer(self, batch: Batch, error: CollectorError | None) -> None:
-        """Once each: of a batch that failed in parts, some have heard already."""
+        """Once each, whoever is named twice."""
         answered = 0
         for waiting in batch.values():
             while waiting:
@@ -184,17 +211,21 @@ class Intake:
         if error is None:
             self._metrics.accepted.inc(answered)
 
-    async def _drop_newest(self, batch: Batch, error: Unstorable) -> None:
+    async def _drop_newest(self, batch: Batch, error: Unstorable, outcomes: list[Outcome]) -> None:
         """The one at fault hears it; an older beat of the same worker gets its own chance."""
         ((key, waiting),) = batch.items()
-        self._answer({key: [waiting.pop()]}, error)
+        outcomes.append(({key: [waiting.pop()]}, error))
         if waiting:
-            await self._commit({key: waiting})
+            await self._commit({key: waiting}, outcomes)
 
 
 def _join(batch: Batch, beat: Beat, answer: Answer) -> None:
     """Keep each worker's beats in stamp order; of equal stamps the later arrival counts."""
-    waiting = batch.setdefault((beat.tenant_id, beat.agent_id), [])
+    key = (beat.tenant_id, beat.agent_id)
+    waiting = batch.get(key)
+    if waiting is None:
+        batch[key] = [(beat, answer)]
+        return
     place = len(waiting)
     while place and waiting[place - 1][0].last_seen > beat.last_seen:
         place -= 1

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from collector.errors import Internal, Overloaded, StoreUnavailable, Unstorable
-from collector.intake import Intake
+from collector.intake import FEW, Batch, Intake, Outcome
 from collector.metrics import Metrics
 from collector.store.protocol import Store
 from collector.values import Beat, RosterQuery
@@ -87,6 +87,30 @@ async def test_of_one_workers_beats_in_a_batch_the_newest_stamp_wins(
     assert (found.status, found.last_seen) == ("busy", at(2))
 
 
+async def test_a_batch_is_answered_while_the_next_one_is_under_way(
+    watched: Watched, clock: TestClock
+) -> None:
+    told: list[str] = []
+
+    class Told(Watched):
+        async def commit(self, beats: Sequence[Beat], **_: int) -> frozenset[str]:
+            told.append(f"{beats[0].agent_id} begins")
+            await self.ready.wait()
+            return frozenset()
+
+    store = Told(watched._store)
+    store.ready.clear()
+    async with running(store, clock) as intake:
+        intake.enter(beat("first"), lambda _: told.append("first is answered"))
+        while not told:
+            await asyncio.sleep(0)
+        for n in range(FEW):
+            intake.enter(beat(f"next-{n}"), lambda _: None)
+        store.ready.set()
+
+    assert told == ["first begins", "next-0 begins", "first is answered"]
+
+
 async def check_neighbours_survive(store: Store, clock: TestClock, kind: type[Intake]) -> None:
     """Three unstorable beats among forty: each hears its own outcome."""
     watched = Watched(store)
@@ -110,8 +134,9 @@ async def test_control_without_halving_the_neighbours_are_lost(
     store: Store, clock: TestClock
 ) -> None:
     class Whole(Intake):
-        async def _commit(self, batch: object) -> None:
-            await self._store_newest(batch)  # type: ignore[arg-type]
+        async def _commit(self, batch: Batch, outcomes: list[Outcome]) -> None:
+            await self._store_newest(batch)
+            outcomes.append((batch, None))
 
     with pytest.raises(AssertionError):
         await check_neighbours_survive(store, clock, Whole)
