@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 from pydantic import (
@@ -11,8 +10,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     StringConstraints,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import with_default_schema
 
 from contract.vocabulary import (
     BEAT_SECONDS,
@@ -31,11 +35,18 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _number_or_none(value: Any) -> float | None:
-    """Anything is accepted; only a number whose microseconds fit the stores is kept."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) <= MAX_TIME_SECONDS and math.isfinite(value) else None
+class _OrNone:
+    """Anything is accepted; what is not of the type becomes None, without a call into Python."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return with_default_schema(handler(source), default=None, on_error="default")
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {}
 
 
 Text = Annotated[str, StringConstraints(strict=True, max_length=MAX_TEXT, pattern=TEXT_PATTERN)]
@@ -56,6 +67,12 @@ AgentId = Annotated[
 ]
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER), BeforeValidator(whole)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_TIME_SECONDS, allow_inf_nan=False)]
+# Of any time, those whose microseconds fit the stores.
+Informational = Annotated[
+    float | None,
+    Field(strict=True, ge=-MAX_TIME_SECONDS, le=MAX_TIME_SECONDS, allow_inf_nan=False),
+    _OrNone(),
+]
 Percent = Annotated[float, Field(strict=True, ge=0, le=MAX_CPU_PCT, allow_inf_nan=False)]
 
 
@@ -76,7 +93,7 @@ class Heartbeat(BaseModel):
     started_at: Seconds | None = Field(
         None, description="When the process started, epoch seconds by its own clock."
     )
-    ts: Annotated[Any, AfterValidator(_number_or_none)] = Field(
+    ts: Informational = Field(
         None, description="The client's clock, informational; it never drives liveness."
     )
     dispatch_name: Text | None = None
