@@ -157,6 +157,8 @@ async def _lifespan(app: Starlette) -> AsyncIterator[dict[str, Parts]]:
         parts.feed.stop()
     await parts.intake.close()
     await parts.keyring.close()
+    # What was counted lately, for the processes that go on.
+    parts.metrics.refresh()
     logs.flood.sum_up()
 
 

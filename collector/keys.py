@@ -155,6 +155,8 @@ class Keyring:
         self._look_ups = LookUps(store)
         self._revision = -1
         self._used: set[str] = set()
+        self._hits = 0
+        metrics.tally(metrics.key_hit, self._take_hits)
         self._listeners: list[Callable[[KeyChanges], None]] = []
 
     def on_change(self, tell: Callable[[KeyChanges], None]) -> None:
@@ -171,24 +173,28 @@ class Keyring:
             task.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def known(self, presented: str) -> Principal | None:
-        """Whose key this is, if that is known already and its time is not up."""
-        principal = self._known.get(_digest(presented))
-        return None if principal is None or principal.has_ended(self._clock.now()) else principal
+    def known(self, digest: bytes, *, now: int) -> Principal | None:
+        """Whose key has this digest, if that is known already and its time is not up."""
+        principal = self._known.get(digest)
+        return None if principal is None or principal.has_ended(now) else principal
 
     def hit(self, principal: Principal) -> None:
         """A known key was used."""
-        self._metrics.key_hit.inc()
+        self._hits += 1
         self.used(principal.key_id)
+
+    def _take_hits(self) -> int:
+        hits, self._hits = self._hits, 0
+        return hits
 
     async def identify(self, presented: str) -> Principal:
         """Whose key this is; Unauthenticated if nobody's."""
-        digest = _digest(presented)
-        principal = self._known.get(digest)
+        shown = digest(presented)
+        principal = self._known.get(shown)
         if principal is not None:
-            self._metrics.key_hit.inc()
+            self._hits += 1
         else:
-            principal = await self._unknown(digest, presented)
+            principal = await self._unknown(shown, presented)
         # Compared at each use: a key ends in time also while the store can't be asked.
         if principal is None or principal.has_ended(self._clock.now()):
             raise Unauthenticated("The key is unknown, revoked, expired or mistyped.")
@@ -302,7 +308,8 @@ def _give_way() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), VERIFIERS_NICE)
 
 
-def _digest(presented: str) -> bytes:
+def digest(presented: str) -> bytes:
+    """What is kept of a presented key in memory."""
     return hashlib.sha256(presented.encode("utf-8", "replace")).digest()
 
 

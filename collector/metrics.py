@@ -37,6 +37,7 @@ class Metrics:
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
         self._readings: list[tuple[Gauge, Callable[[], float]]] = []
+        self._tallies: list[tuple[Counter, Callable[[], int]]] = []
         Gauge(
             "collector_build_info",
             "Version of the code; always 1.",
@@ -84,13 +85,19 @@ class Metrics:
         gauge = Gauge(name, about, multiprocess_mode=mode, registry=self.registry)
         self._readings.append((gauge, read))
 
+    def tally(self, counter: Counter, take: Callable[[], int]) -> None:
+        """A counter that grows by what `take` hands over, for what every beat would count."""
+        self._tallies.append((counter, take))
+
     def refresh(self) -> None:
-        """Read every gauge now."""
+        """Read every gauge now, and hear of every tally."""
+        for counter, take in self._tallies:
+            counter.inc(take())
         for gauge, read in self._readings:
             gauge.set(read())
 
     async def follow(self) -> None:
-        """Keep the gauges fresh for the other processes, of which one may be asked."""
+        """Keep what is read and tallied fresh for the other processes: one of them may be asked."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             self.refresh()

@@ -21,6 +21,8 @@ INGESTION = (
     "collector/api/auth.py",
     "collector/api/bodies.py",
     "collector/api/workers.py",
+    "collector/cli/heads.py",
+    "collector/cli/wire.py",
     "collector/intake.py",
     "collector/keys.py",
     "collector/store/beats.py",

@@ -49,25 +49,31 @@ class Fleet:
     """One collector and the keys of as many tenants as a test wants."""
 
     def __init__(
-        self, app: Starlette, url: str, clock: TestClock, http: httpx2.AsyncClient
+        self, app: Starlette, server: uvicorn.Server, clock: TestClock, http: httpx2.AsyncClient
     ) -> None:
         self.app = app
-        self.url = url
+        self.url = str(http.base_url).rstrip("/")
         self.clock = clock
         self.http = http
+        self._server = server
         self._keys: dict[tuple[str, tuple[Scope, ...]], str] = {}
 
     @classmethod
     @asynccontextmanager
     async def over(cls, store: Store, clock: TestClock, **settings: Any) -> AsyncIterator[Fleet]:
         app = create_app(Settings(**settings), store=store, clock=clock)
-        async with serving(app) as url, client_of(url) as http:
-            yield cls(app, url, clock, http)
+        async with served(app) as (server, url), client_of(url) as http:
+            yield cls(app, server, clock, http)
 
     @property
     def store(self) -> Store:
         store: Store = self.app.state.parts.store
         return store
+
+    @property
+    def connections(self) -> set[Any]:
+        """The collector's ends of those that are open."""
+        return self._server.server_state.connections
 
     async def key(self, tenant: str = "acme", scopes: Iterable[Scope] = SCOPES) -> str:
         """A key of that tenant, minted once."""
@@ -127,6 +133,13 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: Starlette) -> AsyncIterator[str]:
+    """The address of the app behind a real uvicorn."""
+    async with served(app) as (_, url):
+        yield url
+
+
+@asynccontextmanager
+async def served(app: Starlette) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """The app behind a real uvicorn on a free port of 127.0.0.1."""
     # Named TCP, because asyncio sets TCP_NODELAY only on what says so.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -137,7 +150,7 @@ async def serving(app: Starlette) -> AsyncIterator[str]:
         assert not task.done(), "the server did not start"
         await asyncio.sleep(0)
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task

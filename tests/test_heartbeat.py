@@ -18,7 +18,7 @@ from collector.store.protocol import Store
 from collector.values import SECOND, Beat
 from contract.worker import Heartbeat
 from tests.factories import START, body
-from tests.fleet import Fleet, TestClock, client_of, serving
+from tests.fleet import Fleet, TestClock, client_of, served
 
 TENANTS = [f"tenant-{n:02}" for n in range(50)]
 
@@ -158,8 +158,8 @@ async def test_the_products_own_clock_walks_across_the_ttl_too(store: Store) -> 
         clock: Any = SystemClock()
         clock.anchor = lambda _reading: None  # PostgreSQL's own clock is not frozen
         app = create_app(Settings(), store=store, clock=clock)
-        async with serving(app) as url, client_of(url) as http:
-            await check_walk_across_the_ttl(Fleet(app, url, clock, http), frozen.tick)
+        async with served(app) as (server, url), client_of(url) as http:
+            await check_walk_across_the_ttl(Fleet(app, server, clock, http), frozen.tick)
 
 
 @pytest.mark.parametrize("ttl", [44, 46])

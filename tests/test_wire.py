@@ -18,9 +18,11 @@ import httpx2
 import pytest
 
 from collector.api import workers as door
+from collector.cli import heads
+from collector.cli.wire import Protocol, Waiting
 from collector.errors import StoreUnavailable
 from collector.logs import REQUESTS, Formatter
-from collector.values import Beat
+from collector.values import SECOND, Beat
 from tests.factories import body
 from tests.fleet import Fleet
 from tests.processes import Serving, wait_until
@@ -136,6 +138,191 @@ async def test_a_beat_may_come_byte_by_byte(known: Fleet) -> None:
             await asyncio.sleep(0)
         assert (await slow.answer())[0] == 202
     assert await ids(known) == {"slow"}
+
+
+async def test_a_beat_may_be_cut_in_two_anywhere(known: Fleet) -> None:
+    whole = await request(known, "cut")
+    async with line(known) as cut:
+        for place in range(1, len(whole)):
+            cut.send(whole[:place])
+            await cut.writer.drain()
+            await asyncio.sleep(0)
+            cut.send(whole[place:])
+            assert (await cut.answer())[0] == 202
+    assert await ids(known) == {"cut"}
+
+
+async def test_a_plain_beat_is_let_in_before_the_app_sees_it(
+    known: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise AssertionError("the app has seen it")
+
+    monkeypatch.setattr(door.HeartbeatEndpoint, "__call__", refuse)
+    head, _, content = (await request(known, "plain")).partition(b"\r\n\r\n")
+    async with line(known) as plain:
+        plain.send(head, b"\r\n\r\n", content)
+        assert (await plain.answer())[0] == 202
+        # From now on its head is known.
+        monkeypatch.setattr(heads, "_read", lambda *_: None)
+        plain.send(head, b"\r\n\r\n")
+        await plain.writer.drain()
+        plain.send(content)
+        assert (await plain.answer())[0] == 202
+
+
+async def test_beats_with_one_head_are_told_apart(known: Fleet) -> None:
+    async with line(known) as same:
+        answers = []
+        for name in ("one", "two"):
+            same.send(await request(known, name))
+            answers.append((await same.answer())[1]["x-request-id"])
+    assert len(set(answers)) == 2
+    assert await ids(known) == {"one", "two"}
+
+
+async def test_a_key_that_is_revoked_no_longer_opens_with_a_head_that_is_known(
+    known: Fleet,
+) -> None:
+    beat = await request(known, "once")
+    async with line(known) as cut_off:
+        cut_off.send(beat)
+        assert (await cut_off.answer())[0] == 202
+        for key in await known.store.keys("acme"):
+            await known.store.revoke_key(key.id, now=known.clock.now())
+        await known.app.state.parts.keyring.refresh()
+        cut_off.send(beat)
+        assert (await cut_off.answer())[0] == 401
+
+
+async def test_a_beat_is_stamped_when_its_head_arrives(known: Fleet) -> None:
+    head, end, content = (await request(known, "slow")).partition(b"\r\n\r\n")
+    began = known.clock.now()
+    async with line(known) as slow:
+        slow.send(head, end)
+        (connection,) = await holding(known)
+        known.clock.move(2)
+        slow.send(content)
+        assert (await slow.answer())[2]["server_time"] == began / SECOND
+    assert connection._half is None
+
+
+async def test_who_has_no_right_to_beat_hears_it_before_the_body(known: Fleet) -> None:
+    whole = await request(known, "stranger")
+    head = whole.partition(b"\r\n\r\n")[0].replace(b"Bearer vk_", b"Bearer vk_X")
+    async with line(known) as stranger:
+        stranger.send(head, b"\r\n\r\n")
+        assert (await stranger.answer())[0] == 401
+
+
+async def test_a_body_that_will_be_too_long_is_told_so_and_the_connection_goes_on(
+    known: Fleet,
+) -> None:
+    good = await request(known, "good")
+    head = good.partition(b"\r\n\r\n")[0].rpartition(b"\r\n")[0]
+    async with line(known) as long:
+        long.send(good)
+        assert (await long.answer())[0] == 202
+        (connection,) = connections(known, long)
+        long.send(head, b"\r\nContent-Length: 20000\r\n\r\n")
+        async with asyncio.timeout(20):
+            while not connection._is_within_a_request:
+                await asyncio.sleep(0)
+        long.send(b" " * 20_000)
+        assert (await long.answer())[0] == 413
+        long.send(good)
+        assert (await long.answer())[0] == 202
+
+
+async def test_a_long_head_is_left_to_the_app(known: Fleet) -> None:
+    async with line(known) as long:
+        long.send(await request(known, "long", f"X-Long: {'x' * 10_000}"))
+        assert (await long.answer())[0] == 202
+        (connection,) = connections(known, long)
+        assert not isinstance(connection.cycle, Waiting)
+
+
+async def test_a_beat_in_the_body_of_another_request_is_none(known: Fleet) -> None:
+    inner = await request(known, "smuggled")
+    key = (await known.headers("acme"))["Authorization"]
+    outer = f"POST /v1/nothing HTTP/1.1\r\nHost: c\r\nAuthorization: {key}\r\n"
+    async with line(known) as cunning:
+        cunning.send(outer.encode(), b"Content-Length: %d\r\n\r\n" % len(inner))
+        assert (await cunning.answer())[0] == 404
+        (connection,) = connections(known, cunning)
+        cunning.send(inner)
+        # Until it was read: together with the next one it would not look like one beat.
+        while connection._is_within_a_request and connection.cycle.response_complete:
+            await asyncio.sleep(0)
+        cunning.send(await request(known, "honest"))
+        assert (await cunning.answer())[0] == 202
+    assert await ids(known) == {"honest"}
+
+
+async def test_a_client_that_does_not_read_is_left_to_uvicorn_which_waits_for_it(
+    known: Fleet,
+) -> None:
+    async with line(known) as deaf:
+        deaf.send(await request(known, "deaf"))
+        await deaf.answer()
+        (connection,) = connections(known, deaf)
+        connection.pause_writing()
+        deaf.send(await request(known, "deaf"))
+        while connection.cycle.response_complete:
+            await asyncio.sleep(0)
+        assert not isinstance(connection.cycle, Waiting)
+        connection.resume_writing()
+        assert (await deaf.answer())[0] == 202
+
+
+async def test_a_connection_ends_when_no_beat_has_come_for_long_enough(known: Fleet) -> None:
+    async with line(known) as resting:
+        for _ in range(2):
+            resting.send(await request(known, "resting"))
+            await resting.answer()
+        (connection,) = connections(known, resting)
+        connection.timeout_keep_alive_handler()
+        assert not connection.transport.is_closing()
+
+        connection._resting_since -= connection.timeout_keep_alive
+        connection.timeout_keep_alive_handler()
+        assert await resting.is_ended()
+
+
+async def test_a_connection_does_not_end_while_a_beat_is_under_way(known: Fleet) -> None:
+    beat = await request(known, "busy")
+    async with line(known) as busy:
+        busy.send(beat)
+        await busy.answer()
+        (connection,) = connections(known, busy)
+        held = Held(known)
+        busy.send(beat)
+        await held.begun.wait()
+        connection._resting_since -= connection.timeout_keep_alive
+        connection.timeout_keep_alive_handler()
+        assert not connection.transport.is_closing()
+
+        held.let_go.set()
+        assert (await busy.answer())[0] == 202
+        busy.send(beat[:-5])
+        await holding(known)
+        assert connection.timeout_keep_alive_task is None
+        busy.send(beat[-5:])
+        assert (await busy.answer())[0] == 202
+
+
+def connections(fleet: Fleet, *lines: Line) -> list[Protocol]:
+    """The collector's ends of these lines, or of all."""
+    places = {each.writer.get_extra_info("sockname") for each in lines}
+    return [each for each in fleet.connections if not lines or each.client in places]
+
+
+async def holding(fleet: Fleet) -> list[Protocol]:
+    """Those that have half a beat, once there are any."""
+    async with asyncio.timeout(20):
+        while not (found := [each for each in connections(fleet) if each._half is not None]):
+            await asyncio.sleep(0)
+    return found
 
 
 async def test_a_beat_may_come_in_chunks(known: Fleet) -> None:

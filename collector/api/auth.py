@@ -20,13 +20,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 async def require(parts: Parts, headers: Headers, scope: Scope) -> Principal:
     """The caller, who holds `scope`, by a key alone: no cookie is looked at."""
-    return _holding(scope, await parts.keyring.identify(_bearer(headers)))
-
-
-def known(parts: Parts, headers: Headers, scope: Scope) -> Principal | None:
-    """The same, if nobody has to be asked and nothing is to be refused."""
-    principal = parts.keyring.known(_bearer(headers))
-    return principal if principal is not None and scope in principal.scopes else None
+    return _holding(scope, await parts.keyring.identify(bearer(headers)))
 
 
 async def admit(parts: Parts, request: Request, scope: Scope) -> Principal:
@@ -52,7 +46,8 @@ def _holding(scope: Scope, principal: Principal) -> Principal:
     return principal
 
 
-def _bearer(headers: Headers) -> str:
+def bearer(headers: Headers) -> str:
+    """The key that is presented."""
     for name, value in headers:
         if name == b"authorization":
             scheme, _, key = value.decode("latin-1").partition(" ")

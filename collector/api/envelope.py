@@ -6,6 +6,7 @@ import itertools
 import logging
 import re
 import secrets
+from collections.abc import Awaitable
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -33,7 +34,7 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        identity = identity_of(scope["headers"])
+        identity = own_identity(scope["headers"]) or fresh_identity()
         request_id.set(identity.decode("ascii"))
         caller.set(None)
         # Routes match the path as it was sent: in the decoded one, a worker's "/" is no longer
@@ -41,12 +42,12 @@ class Envelope:
         scope["path"] = _path_as_sent(scope)
         status = 0
 
-        async def send_with_id(message: Message) -> None:
+        def send_with_id(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", identity)]
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_with_id)
@@ -60,11 +61,16 @@ class Envelope:
         log_request(scope["method"], scope["path"], status)
 
 
-def identity_of(headers: Headers) -> bytes:
-    """The caller's own X-Request-ID if it is one, else a fresh one."""
+def own_identity(headers: Headers) -> bytes | None:
+    """The caller's own X-Request-ID, if it is one."""
     for name, value in headers:
         if name == b"x-request-id" and _is_an_id(value):
             return value
+    return None
+
+
+def fresh_identity() -> bytes:
+    """For a request that came without one."""
     return b"%s-%x" % (_PROCESS, next(_count))
 
 

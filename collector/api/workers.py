@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 from urllib.parse import unquote
@@ -55,25 +55,22 @@ class HeartbeatEndpoint:
 
 
 def enter_at_once(
-    parts: Parts, headers: auth.Headers, body: bytes, answer: Answer
-) -> tuple[Principal, int] | None:
-    """Let a beat in if nobody has to be asked about it; None if its endpoint has to decide.
+    parts: Parts, key: bytes, stamp: int, body: bytes, answer: Answer
+) -> Principal | None:
+    """Let the beat of a key's digest in if nobody has to be asked; None if its endpoint decides.
 
     Nothing is refused here: what is wrong with a beat, or with us, its endpoint finds again, and
-    says. Of one that is in, whose it is and its stamp.
+    says. Of one that is in, whose it is.
     """
-    if parts.quotas.are_on:
+    principal = parts.keyring.known(key, now=stamp)
+    if principal is None or "ingest" not in principal.scopes or parts.quotas.are_on:
         return None
-    stamp = parts.clock.now()
     try:
-        principal = auth.known(parts, headers, "ingest")
-        if principal is None:
-            return None
         parts.intake.enter(_beat(principal.tenant_id, parse(Heartbeat, body), stamp), answer)
     except Exception:
         return None
     parts.keyring.hit(principal)
-    return principal, stamp
+    return principal
 
 
 class RosterEndpoint(HTTPEndpoint):
@@ -91,8 +88,7 @@ class RosterEndpoint(HTTPEndpoint):
             "next_cursor": cursor,
             "recent_gap": _recent_gap(parts.listener.recent()),
         }
-        body = b'{"workers":[%s],%s' % (await _encoded(page, now), to_json(rest)[1:])
-        return Response(body, media_type="application/json")
+        return Response(await _encoded(page, now, rest), media_type="application/json")
 
     async def delete(self, request: Request) -> Response:
         """Remove everybody who matches, or only say who would be."""
@@ -128,14 +124,14 @@ class WorkerEndpoint(HTTPEndpoint):
         return Response(status_code=204)
 
 
-async def _encoded(workers: Sequence[Worker], now: int) -> bytes:
-    """Their objects, with commas between; others have a turn after each piece."""
-    pieces = []
+async def _encoded(workers: Sequence[Worker], now: int, rest: Mapping[str, object]) -> bytes:
+    """The roster's body, joined once: it may be megabytes. Others have a turn after each piece."""
+    pieces = [b'{"workers":[']
     for start in range(0, len(workers), PIECE):
         piece = [project(worker, now) for worker in workers[start : start + PIECE]]
-        pieces.append(to_json(piece)[1:-1])
+        pieces += (b"," if start else b"", to_json(piece)[1:-1])
         await asyncio.sleep(0)
-    return b",".join(pieces)
+    return b"".join((*pieces, b"],", to_json(rest)[1:]))
 
 
 def found(answer: T | None) -> T:
@@ -165,23 +161,24 @@ def _recent_gap(gap: Gap | None) -> dict[str, float] | None:
 
 def _beat(tenant_id: str, heartbeat: Heartbeat, stamp: int) -> Beat:
     """The body's own tenant_id stays behind here, unread."""
+    # In the order of its fields: named ones would take twice as long.
     return Beat(
-        tenant_id=tenant_id,
-        agent_id=heartbeat.agent_id,
-        agent_name=heartbeat.agent_name,
-        status=heartbeat.status,
-        active_sessions=heartbeat.active_sessions or 0,
-        project=heartbeat.project,
-        region=heartbeat.region,
-        version=heartbeat.version,
-        host=heartbeat.host,
-        dispatch_name=heartbeat.dispatch_name,
-        started_at=microseconds(heartbeat.started_at),
-        ts=microseconds(heartbeat.ts),
-        memory_rss_bytes=heartbeat.memory_rss_bytes,
-        memory_total_bytes=heartbeat.memory_total_bytes,
-        cpu_pct=heartbeat.cpu_pct,
-        last_seen=stamp,
+        tenant_id,
+        heartbeat.agent_id,
+        heartbeat.agent_name,
+        heartbeat.status,
+        heartbeat.active_sessions or 0,
+        heartbeat.project,
+        heartbeat.region,
+        heartbeat.version,
+        heartbeat.host,
+        heartbeat.dispatch_name,
+        microseconds(heartbeat.started_at),
+        microseconds(heartbeat.ts),
+        heartbeat.memory_rss_bytes,
+        heartbeat.memory_total_bytes,
+        heartbeat.cpu_pct,
+        stamp,
     )
 
 

@@ -8,14 +8,16 @@ so what is refused, and how, is said in one place.
 from __future__ import annotations
 
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from collector.api.envelope import identity_of, is_logged, log_request
+from collector.api.envelope import fresh_identity, is_logged, log_request
 from collector.api.problems import problem
 from collector.api.workers import HEARTBEAT, accepted, enter_at_once
+from collector.cli.heads import MAX_HEAD_BYTES, Head, Heads
 from collector.logs import caller, request_id
 from contract.vocabulary import MAX_BODY_BYTES
 
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 
-_URL: Final = HEARTBEAT.encode()
+_BEGINNING: Final = f"POST {HEARTBEAT} ".encode()
+_END: Final = b"\r\n\r\n"
 _JSON: Final[Pairs] = ((b"content-type", b"application/json"),)
+_heads = Heads()
 
 
 class Protocol(HttpToolsProtocol):
@@ -37,70 +41,101 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         # What the app's lifespan gave; an app that is not the collector gives none.
         self._parts: Parts | None = self.app_state.get("parts")
-        # What has arrived of a beat.
-        self._body: bytes | None = None
+        # A beat of which the rest is still to come.
+        self._half: Half | None = None
+        self._is_within_a_request = False
+        # When the newest beat was answered.
+        self._resting_since = 0.0
 
-    def on_headers_complete(self) -> None:
-        if self._is_plain_beat():
-            self._body = b""
-        else:
-            super().on_headers_complete()
+    def data_received(self, data: bytes) -> None:
+        if not (self._takes(data) if self._half is None else self._goes_on(self._half, data)):
+            super().data_received(data)
 
-    def on_body(self, body: bytes) -> None:
-        if self._body is None:
-            super().on_body(body)
-            return
-        self._body += body
-        if len(self._body) > MAX_BODY_BYTES:
-            self._leave_to_uvicorn()
+    def on_message_begin(self) -> None:
+        self._is_within_a_request = True
+        super().on_message_begin()
 
     def on_message_complete(self) -> None:
-        if self._body is not None and self._enter(self._body):
-            self._body = None
-            return
-        self._leave_to_uvicorn()
+        self._is_within_a_request = False
         super().on_message_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        # Beats leave the timer as it was: a new one each time costs more than most of their steps.
+        resting = self.loop.time() - self._resting_since
+        if self.cycle.response_complete and resting >= self.timeout_keep_alive:
+            super().timeout_keep_alive_handler()
+        else:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                max(1, self.timeout_keep_alive - resting), self.timeout_keep_alive_handler
+            )
 
     def shutdown(self) -> None:
         # One that is half read is answered yet: uvicorn waits for what it knows of.
         self._leave_to_uvicorn()
         super().shutdown()
 
-    def _is_plain_beat(self) -> bool:
-        parser = self.parser
+    def _takes(self, data: bytes) -> bool:
+        """Whether this is one beat that nothing stands in the way of, or may become one."""
+        parts = self._parts
+        if parts is None or not (data.startswith(_BEGINNING) and self._is_free()):
+            return False
+        # Before anything else, so that nothing slow makes a worker look dead.
+        stamp = parts.clock.now()
+        body_at = data.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
+        head = _heads.read(data[:body_at]) if body_at >= len(_END) else None
+        if head is None:
+            return False
+        missing = body_at + head.length - len(data)
+        if missing > 0:
+            return self._holds(parts, Half(head, stamp, bytearray(data), missing))
+        return missing == 0 and self._enter(parts, head, stamp, data[body_at:])
+
+    def _holds(self, parts: Parts, half: Half) -> bool:
+        """Wait for the rest, unless there is something to say already."""
+        head = half.head
+        if head.length > MAX_BODY_BYTES or parts.keyring.known(head.key, now=half.stamp) is None:
+            return False
+        self._unset_keepalive_if_required()
+        self._half = half
+        return True
+
+    def _goes_on(self, half: Half, data: bytes) -> bool:
+        half.read += data
+        half.missing -= len(data)
+        if half.missing > 0:
+            return True
+        assert self._parts is not None
+        body = bytes(half.read[-half.head.length :])
+        if half.missing == 0 and self._enter(self._parts, half.head, half.stamp, body):
+            self._half = None
+        else:
+            self._leave_to_uvicorn()
+        return True
+
+    def _leave_to_uvicorn(self) -> None:
+        """Tell it what it was not told yet, if there is anything."""
+        half, self._half = self._half, None
+        if half is not None:
+            super().data_received(bytes(half.read))
+
+    def _is_free(self) -> bool:
         return (
-            self.url == _URL
-            and self._parts is not None
-            and parser.get_method() == b"POST"
-            and parser.get_http_version() == "1.1"
-            and parser.should_keep_alive()
-            and not parser.should_upgrade()
-            and not self.expect_100_continue
+            not self._is_within_a_request
             # Answers leave in the order of their requests, and only to those who read them.
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
         )
 
-    def _enter(self, body: bytes) -> bool:
-        parts = self._parts
-        if parts is None:
+    def _enter(self, parts: Parts, head: Head, stamp: int, body: bytes) -> bool:
+        waiting: Any = Waiting(head.identity or fresh_identity(), stamp)
+        answer = partial(self._answer, parts, waiting)
+        principal = enter_at_once(parts, head.key, stamp, body, answer)
+        if principal is None:
             return False
-        waiting: Any = Waiting(identity_of(self.headers))
-        entered = enter_at_once(parts, self.headers, body, partial(self._answer, parts, waiting))
-        if entered is None:
-            return False
-        waiting.principal, waiting.stamp = entered
+        _heads.remember(head)
+        waiting.principal = principal
         self.cycle = waiting
         return True
-
-    def _leave_to_uvicorn(self) -> None:
-        """Tell it what it was not told yet, if there is anything."""
-        body, self._body = self._body, None
-        if body is None:
-            return
-        super().on_headers_complete()
-        if body:
-            super().on_body(body)
 
     def _answer(self, parts: Parts, waiting: Waiting, error: CollectorError | None) -> None:
         if error is None:
@@ -115,7 +150,16 @@ class Protocol(HttpToolsProtocol):
                 copy_context().run(_log_answer, waiting, status)
         finally:
             waiting.response_complete = True
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nothing is under way any more; uvicorn begins what has come meanwhile."""
+        self._resting_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
             self.on_response_complete()
+        else:
+            # Nothing else came meanwhile: that would have ended the timer.
+            self.server_state.total_requests += 1
 
     def _write(self, waiting: Waiting, status: int, headers: Pairs, body: bytes) -> None:
         """Head and body at once: written apart, each would be a system call and wake the reader."""
@@ -148,6 +192,16 @@ def _refusal(error: CollectorError) -> tuple[int, Pairs, bytes]:
     return answer.status_code, headers, bytes(answer.body)
 
 
+@dataclass(slots=True)
+class Half:
+    """A beat whose head is here, and of its body so far all but `missing` bytes."""
+
+    head: Head
+    stamp: int
+    read: bytearray
+    missing: int
+
+
 class Waiting:
     """Stands where uvicorn has a request under way: a beat that waits for its commit."""
 
@@ -156,10 +210,10 @@ class Waiting:
     )
 
     principal: Principal
-    stamp: int
 
-    def __init__(self, identity: bytes) -> None:
+    def __init__(self, identity: bytes, stamp: int) -> None:
         self.identity = identity
+        self.stamp = stamp
         self.response_complete = False
         self.disconnected = False
         # uvicorn takes it away when it is asked to stop.
