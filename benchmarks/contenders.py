@@ -70,7 +70,8 @@ class Contender:
 async def no_op(where: Places, command: tuple[str, ...]) -> AsyncIterator[Contender]:
     """One that asks for no key and stores nothing."""
     async with _serving(where, command, where.new("selfhosted")) as process:
-        yield Contender(process, STRANGERS, _file(where, process, STRANGERS))
+        meters = _own_cpu(process.popen.pid)
+        yield Contender(process, STRANGERS, _file(where, process, STRANGERS), None, meters)
 
 
 @asynccontextmanager
@@ -93,8 +94,13 @@ async def collector(
             yield Contender(process, fleet, _file(where, process, fleet), store, meters)
 
 
+def _own_cpu(pid: int) -> dict[str, Meter]:
+    """Of the process that answers, whatever a neighbour of this machine takes meanwhile."""
+    return {"own cpu": lambda: usage.cpu_seconds(pid)}
+
+
 def _meters(where: Places, kind: Kind, pid: int) -> dict[str, Meter]:
-    cpu: dict[str, Meter] = {"cpu": lambda: usage.of_family(usage.cpu_seconds, pid)}
+    cpu = _own_cpu(pid) | {"cpu": lambda: usage.of_family(usage.cpu_seconds, pid)}
     if kind == "selfhosted":
         return cpu | {"written": lambda: usage.of_family(usage.written_bytes, pid)}
     server = where.postgres

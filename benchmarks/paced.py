@@ -45,6 +45,10 @@ class Paced:
     late_p99: float
     cpu_seconds: float
 
+    def __str__(self) -> str:
+        said = f"{self.rate:.0f} beats a second, p50 {self.median * 1000:.1f} ms"
+        return f"{said}, p99 {self.p99 * 1000:.1f}" if self.void is None else f"void, {self.void}"
+
     @property
     def void(self) -> str | None:
         """Why it says nothing of the server, if so."""

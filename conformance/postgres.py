@@ -193,6 +193,8 @@ class Server:
             "unix_socket_directories": "",  # A socket's path may not exceed 107 characters.
             "max_connections": "200",
             "dynamic_shared_memory_type": "mmap",  # In our directory, also after a kill.
+            # A durable one is measured: it holds what is measured, as an operator would have it.
+            "shared_buffers": "1GB" if self._durable else "128MB",
             "fsync": flush,
             "full_page_writes": flush,
         }

@@ -50,10 +50,15 @@ async def measure(bench: Bench) -> Sequence[Figure]:
         running = await _start(bench, stack)
         for each in () if bench.quick else running.values():
             await each.window(bench.seconds)
-        delays: dict[str, list[Paced]] = {name: [] for name in (*STORES.values(), ROUTE)}
-        turns = {name: partial(_turn, bench, name, running[name], delays) for name in running}
-        windows = await take_turns(bench, turns)
+        windows = await take_turns(
+            bench, {name: partial(each.window, bench.seconds) for name, each in running.items()}
+        )
         figures = [figure for kind in KINDS for figure in _of_store(kind, windows)]
+        # Apart: nobody's most is measured long after another's.
+        delays = await take_turns(
+            bench,
+            {name: partial(_delay, bench, running[name]) for name in (*STORES.values(), ROUTE)},
+        )
         figures += [figure for name, found in delays.items() for figure in _delays(name, found)]
         return figures + ([] if bench.quick else await _beside_the_peer(bench, running))
 
@@ -72,18 +77,10 @@ async def _start(bench: Bench, stack: AsyncExitStack) -> dict[str, Contender]:
     return running
 
 
-async def _turn(
-    bench: Bench, name: str, contender: Contender, delays: dict[str, list[Paced]]
-) -> Window:
-    """The most that it takes; of some also how long a beat takes at a good part of that."""
+async def _delay(bench: Bench, contender: Contender) -> Paced:
+    """How long a beat takes at a good part of what it takes at most, a moment before."""
     window = await contender.window(bench.seconds)
-    if name in delays:
-        found = await _at_pace(contender, window.rate * PACE, 2 * bench.seconds)
-        if found.void is None:
-            delays[name].append(found)
-        else:
-            bench.say(f"{name}, delays: void, {found.void}")
-    return window
+    return await _at_pace(contender, window.rate * PACE, 2 * bench.seconds)
 
 
 async def _at_pace(contender: Contender, rate: float, seconds: int) -> Paced:
@@ -107,6 +104,12 @@ def _of_store(kind: Kind, windows: Windows) -> list[Figure]:
             for way in WAYS[kind]
         ),
         Figure(f"{store}: beats a second", rates[store]),
+        Figure(
+            f"{store}: processor time of the answering process a beat, of a no-op route's",
+            ratios(
+                *([each.a_beat("own cpu") for each in windows[name]] for name in (store, ROUTE))
+            ),
+        ),
         *_costs(kind, windows[store]),
     ]
 
@@ -126,11 +129,12 @@ def _costs(kind: Kind, windows: Sequence[Window]) -> list[Figure]:
     ]
 
 
-def _delays(name: str, found: Sequence[Paced]) -> list[Figure]:
-    """From when a beat was due. None where the schedule was never held: it was told so.
+def _delays(name: str, every: Sequence[Paced]) -> list[Figure]:
+    """From when a beat was due. None where the schedule was never held.
 
     What does nothing is measured too: it shows what the machine adds.
     """
+    found = [each for each in every if each.void is None]
     if not found:
         return []
     head = f"{name} at {PACE:.0%} of its most"
