@@ -14,6 +14,7 @@ import re
 import secrets
 import sys
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +54,10 @@ MAX_UNVERIFIED_SAME_ID = 16
 # Keys that may wait to be made, beside those.
 MAX_MINTING = 64
 # How far the threads that verify keys stand back behind those that serve.
-VERIFIERS_NICE = 5
+VERIFIERS_NICE = 10
+# For how many times as long as it took to find a wrong secret out its thread rests then: guesses
+# have a quarter of what verifying may take.
+RESTS = 3
 
 # Runs argon2 where no beat waits for it.
 OffLoop = Callable[[Callable[[], tuple[Key, str]]], Awaitable[tuple[Key, str]]]
@@ -148,6 +152,8 @@ class Keyring:
         self._metrics = metrics
         self._pool = ThreadPoolExecutor(verifiers, "key-verifier", _give_way)
         self._known: OrderedDict[bytes, Principal] = OrderedDict()
+        # Of each of these, by its public part: a key has one secret, so all others are wrong.
+        self._right: dict[str, bytes] = {}
         self._wrong: OrderedDict[bytes, int] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._waiting: Counter[str] = Counter()
@@ -240,21 +246,24 @@ class Keyring:
                 for digest, who in self._known.items()
                 if who.key_id not in changes.changed
             )
+            self._right = {who.key_id: digest for digest, who in self._known.items()}
             self._wrong.clear()
             for tell in self._listeners:
                 tell(changes)
         self._revision = changes.revision
 
     async def _unknown(self, digest: bytes, presented: str) -> Principal | None:
-        if _SHAPE.fullmatch(presented) is None or self._is_wrong(digest):
+        key_id = presented.removeprefix(KEY_PREFIX)[:KEY_ID_LENGTH]
+        if _SHAPE.fullmatch(presented) is None or self._is_wrong(digest, key_id):
             self._metrics.key_cache.labels("wrong").inc()
             return None
         self._metrics.key_cache.labels("miss").inc()
         # A caller that goes away must not cancel the others' verification.
-        return await asyncio.shield(self._under_way.get(digest) or self._start(digest, presented))
+        return await asyncio.shield(
+            self._under_way.get(digest) or self._start(digest, key_id, presented)
+        )
 
-    def _start(self, digest: bytes, presented: str) -> asyncio.Task[Principal | None]:
-        key_id = presented.removeprefix(KEY_PREFIX)[:KEY_ID_LENGTH]
+    def _start(self, digest: bytes, key_id: str, presented: str) -> asyncio.Task[Principal | None]:
         if len(self._under_way) >= MAX_UNVERIFIED:
             raise Overloaded("Too many keys wait to be verified.")
         if self._waiting[key_id] >= MAX_UNVERIFIED_SAME_ID:
@@ -289,16 +298,21 @@ class Keyring:
             if revision == self._revision:
                 return Principal(key.tenant_id, frozenset(key.scopes), key.id, key.expires_at)
 
-    def _is_wrong(self, digest: bytes) -> bool:
-        return self._wrong.get(digest, 0) > self._clock.now()
+    def _is_wrong(self, digest: bytes, key_id: str) -> bool:
+        is_another = self._right.get(key_id, digest) != digest
+        return is_another or self._wrong.get(digest, 0) > self._clock.now()
 
     def _remember(self, digest: bytes, principal: Principal | None) -> None:
         if principal is not None:
             self._known[digest] = principal
-            _trim(self._known, CACHED_KEYS)
+            self._right[principal.key_id] = digest
+            if len(self._known) > CACHED_KEYS:
+                _, oldest = self._known.popitem(last=False)
+                del self._right[oldest.key_id]
         else:
             self._wrong[digest] = self._clock.now() + WRONG_FOR
-            _trim(self._wrong, WRONG_KEYS)
+            if len(self._wrong) > WRONG_KEYS:
+                self._wrong.popitem(last=False)
 
 
 def _give_way() -> None:
@@ -313,11 +327,6 @@ def digest(presented: str) -> bytes:
     return hashlib.sha256(presented.encode("utf-8", "replace")).digest()
 
 
-def _trim(cache: OrderedDict[bytes, Principal] | OrderedDict[bytes, int], most: int) -> None:
-    while len(cache) > most:
-        cache.popitem(last=False)
-
-
 def state(key: Key, now: int) -> KeyState:
     if key.revoked_at is not None:
         return "revoked"
@@ -325,6 +334,8 @@ def state(key: Key, now: int) -> KeyState:
 
 
 def _matches(digest: str, presented: str) -> bool:
+    began = time.perf_counter()
     with suppress(VerificationError, InvalidHashError):
         return _hasher.verify(digest, presented)
+    time.sleep(RESTS * (time.perf_counter() - began))
     return False

@@ -118,6 +118,49 @@ async def test_a_wrong_key_is_remembered_for_ten_seconds(
     assert counted.runs == 2
 
 
+async def test_another_secret_of_a_known_key_costs_no_argon2(
+    store: Store, counted: Counted
+) -> None:
+    plaintext = await minted(store)
+    await counted.ring.identify(plaintext)
+
+    with pytest.raises(Unauthenticated):
+        await counted.ring.identify(wrong_twin(plaintext))
+
+    assert counted.runs == 1
+    assert (await counted.ring.identify(plaintext)).tenant_id == "acme"
+
+
+async def test_a_key_that_had_to_make_room_is_verified_anew(
+    store: Store, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "CACHED_KEYS", 1)
+    plaintext, other = await minted(store), await minted(store)
+    await counted.ring.identify(plaintext)
+    await counted.ring.identify(other)
+
+    with pytest.raises(Unauthenticated):
+        await counted.ring.identify(wrong_twin(plaintext))
+    await counted.ring.identify(plaintext)
+
+    assert counted.runs == 4
+
+
+async def test_who_verified_a_wrong_secret_rests(
+    store: Store, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("collector.keys.time.sleep", rests.append)
+    plaintext = await minted(store)
+
+    with pytest.raises(Unauthenticated):
+        await counted.ring.identify(wrong_twin(plaintext))
+    assert [rest > 0 for rest in rests] == [True]
+
+    await counted.ring.identify(plaintext)
+    assert len(rests) == 1
+
+
 async def test_guessing_at_one_key_is_bounded_and_others_still_come_in(
     store: Store, counted: Counted
 ) -> None:
