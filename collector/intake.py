@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from itertools import islice
 
 from collector.clock import Clock
 from collector.errors import (
@@ -128,29 +129,32 @@ class Intake:
             if len(self._batch) < FEW:
                 # Who was answered together asks again together: the others are a moment behind.
                 await asyncio.sleep(0)
-            await self._commit_all()
+            if self._batch:
+                await self._commit_all()
 
     async def _commit_all(self) -> None:
         """Commit what is there, and what has come meanwhile.
 
         A batch is answered while the next one is under way, so that the store never waits for us to
         write answers. A few are not worth a commit of their own: those who are about to be answered
-        will soon ask again.
+        will soon ask again. And no batch has more than half of those who wait: who asks again and
+        again would soon all be in one batch, and the store idle while it is answered.
         """
-        under_way = self._begin()
-        while under_way is not None:
-            outcomes = await under_way
-            under_way = self._begin() if len(self._batch) >= FEW else None
-            if under_way is not None:
-                # A turn of the loop, in which it is sent.
-                await asyncio.sleep(0)
-            for batch, error in outcomes:
-                self._answer(batch, error)
+        outcomes = await self._outcomes(self._take(len(self._batch)))
+        while len(self._batch) >= FEW:
+            # In the next turn of the loop: in this one the next batch is sent.
+            asyncio.get_running_loop().call_soon(self._answer, outcomes)
+            committed = sum(len(batch) for batch, _ in outcomes)
+            outcomes = await self._outcomes(self._take((committed + len(self._batch) + 1) // 2))
+        self._answer(outcomes)
 
-    def _begin(self) -> asyncio.Task[list[Outcome]] | None:
-        self._arrived.clear()
-        batch, self._batch = self._batch, {}
-        return asyncio.create_task(self._outcomes(batch)) if batch else None
+    def _take(self, most: int) -> Batch:
+        """The first of those who wait."""
+        if len(self._batch) <= most:
+            self._arrived.clear()
+            batch, self._batch = self._batch, {}
+            return batch
+        return {key: self._batch.pop(key) for key in list(islice(self._batch, most))}
 
     async def _outcomes(self, batch: Batch) -> list[Outcome]:
         """Whatever goes wrong is this batch's alone, and the writer lives on."""
@@ -196,7 +200,11 @@ class Intake:
         finally:
             self._metrics.commit_seconds.observe(time.perf_counter() - started)
 
-    def _answer(self, batch: Batch, error: CollectorError | None) -> None:
+    def _answer(self, outcomes: list[Outcome]) -> None:
+        for batch, error in outcomes:
+            self._answer_batch(batch, error)
+
+    def _answer_batch(self, batch: Batch, error: CollectorError | None) -> None:
         """Once each, whoever is named twice."""
         answered = 0
         for waiting in batch.values():
