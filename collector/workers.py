@@ -13,6 +13,8 @@ _LEFT = Liveness("offline", "left")
 _LOST = Liveness("offline", "lost")
 _ALIVE = {status: Liveness(status, "alive") for status in STATUSES}
 
+_CPU_PCT_PARTS = 10**CPU_PCT_DECIMALS
+
 # After a gap the workers get this long to be heard again.
 HOLD = 20 * SECOND
 
@@ -54,28 +56,34 @@ def announced(worker: Worker) -> Liveness:
 def project(worker: Worker, now: int, seen: Liveness | None = None) -> dict[str, Any]:
     """The roster's object for this worker, as a reader at `now` may see it."""
     status, reason = seen or liveness(worker, now)
-    last_seen = worker.last_seen
+    # All of them at once: a roster has thousands, and to ask a worker for a field takes longer.
+    # fmt: off
+    (
+        agent_id, agent_name, _, sessions, project, region, version, host, dispatch_name,
+        started_at, ts, memory, memory_total, cpu_pct, last_seen, first_seen, conflict_seen, _,
+    ) = worker
+    # fmt: on
     return {
-        "agent_id": worker.agent_id,
-        "agent_name": worker.agent_name,
+        "agent_id": agent_id,
+        "agent_name": agent_name,
         "status": status,
         "reason": reason,
-        "active_sessions": 0 if status == "offline" else worker.active_sessions,
-        "project": worker.project,
-        "region": worker.region,
-        "version": worker.version,
-        "host": worker.host,
-        "dispatch_name": worker.dispatch_name,
-        "started_at": seconds(worker.started_at),
-        "ts": seconds(worker.ts),
-        "memory_rss_bytes": worker.memory_rss_bytes,
-        "memory_total_bytes": worker.memory_total_bytes,
-        "memory_pct": _memory_pct(worker.memory_rss_bytes, worker.memory_total_bytes),
-        "cpu_pct": _cpu_pct(worker.cpu_pct),
-        "first_seen": seconds(worker.first_seen),
+        "active_sessions": 0 if status == "offline" else sessions,
+        "project": project,
+        "region": region,
+        "version": version,
+        "host": host,
+        "dispatch_name": dispatch_name,
+        "started_at": seconds(started_at),
+        "ts": seconds(ts),
+        "memory_rss_bytes": memory,
+        "memory_total_bytes": memory_total,
+        "memory_pct": _memory_pct(memory, memory_total),
+        "cpu_pct": _cpu_pct(cpu_pct),
+        "first_seen": first_seen / SECOND,
         "last_seen": last_seen / SECOND,
         "age_seconds": (now - last_seen) / SECOND if now > last_seen else 0.0,
-        "conflict": worker.conflict_seen is not None and now - worker.conflict_seen <= TTL,
+        "conflict": conflict_seen is not None and now - conflict_seen <= TTL,
     }
 
 
@@ -99,13 +107,14 @@ def project_vitals(worker: Worker) -> dict[str, Any]:
     }
 
 
+# Rounded by hand: round() takes three times as long, and every worker of a roster has both.
 def _memory_pct(used: int | None, total: int | None) -> float | None:
-    return round(used / total * 100, 1) if used and total else None
+    return int(used / total * 1000 + 0.5) / 10 if used and total else None
 
 
 def _cpu_pct(value: float | None) -> float | None:
-    # Rounded, and never -0.0: two stores may differ in a float's last bit.
-    return None if value is None else round(value, CPU_PCT_DECIMALS) + 0.0
+    """Two stores may differ in a float's last bit, and one of them knows no -0.0."""
+    return None if value is None else int(value * _CPU_PCT_PARTS + 0.5) / _CPU_PCT_PARTS
 
 
 def gone_before(gaps: Iterable[Gap], now: int) -> int:
