@@ -29,8 +29,9 @@ _log = logging.getLogger(__name__)
 
 # Part of the queue that one tenant may hold: a flood of one leaves room for the others.
 SHARE = 4
-# A batch of fewer is worth one more look at who has something to read.
+# A batch of fewer is worth a few more looks at who has something to read.
 FEW = 8
+LOOKS = 8
 
 # Called once: with None when the beat is committed, or with what kept it from that.
 Answer = Callable[[CollectorError | None], None]
@@ -63,6 +64,8 @@ class Intake:
         # By tenant; only of those who wait.
         self._held: dict[str, int] = {}
         self._waiting = 0
+        # As many did before some were last answered, who may be back.
+        self._waited = 0
         self._arrived = asyncio.Event()
         self._closing = False
         self._writer: asyncio.Task[None] | None = None
@@ -126,11 +129,16 @@ class Intake:
     async def _write(self) -> None:
         while not (self._closing and not self._batch):
             await self._arrived.wait()
-            if len(self._batch) < FEW:
-                # Who was answered together asks again together: the others are a moment behind.
-                await asyncio.sleep(0)
+            await self._look_for_more()
             if self._batch:
                 await self._commit_all()
+
+    async def _look_for_more(self) -> None:
+        """Who was answered together asks again together: some are a moment behind the first."""
+        for _ in range(LOOKS):
+            if len(self._batch) >= min(FEW, self._waited):
+                return
+            await asyncio.sleep(0)
 
     async def _commit_all(self) -> None:
         """Commit what is there, and what has come meanwhile.
@@ -144,8 +152,8 @@ class Intake:
         while len(self._batch) >= FEW:
             # In the next turn of the loop: in this one the next batch is sent.
             asyncio.get_running_loop().call_soon(self._answer, outcomes)
-            committed = sum(len(batch) for batch, _ in outcomes)
-            outcomes = await self._outcomes(self._take((committed + len(self._batch) + 1) // 2))
+            outcomes = await self._outcomes(self._take((self._waiting + 1) // 2))
+        self._waited = self._waiting
         self._answer(outcomes)
 
     def _take(self, most: int) -> Batch:

@@ -111,6 +111,21 @@ async def test_a_batch_is_answered_while_the_next_one_is_under_way(
     assert told[:3] == ["first begins", "next-0 begins", "first is answered"]
 
 
+async def test_who_was_answered_together_is_committed_together_again(
+    watched: Watched, clock: TestClock
+) -> None:
+    async def again(intake: Intake, name: str, turns: int) -> None:
+        await intake.submit(beat(name))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await intake.submit(beat(name, seconds=1))
+
+    async with running(watched, clock) as intake:
+        await asyncio.gather(*(again(intake, name, turns) for turns, name in enumerate("abcd")))
+
+    assert watched.batches == [["a", "b", "c", "d"]] * 2
+
+
 async def test_a_batch_has_at_most_half_of_those_who_wait(
     store: Store, watched: Watched, clock: TestClock
 ) -> None:
