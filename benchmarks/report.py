@@ -53,6 +53,7 @@ _SERVED, _KEPT_UP = (
     "1,000 cold keys served, times bare argon2",
     "known keys' beats that keep up meanwhile",
 )
+_FLOOD = "{{kind}}: beats beside a flood of {wrong}, of without"
 _FOLLOWED = "{kind}, 1,000 subscribers, 5% changes: beats, of without"
 _DELIVERY = "{} deliveries/s: processor time of one, of plain sse-starlette's"
 _NO_OP = "a no-op Starlette route at 70% of its most: {}"
@@ -81,13 +82,13 @@ GOALS = (
             (_KEPT_UP, "known keys' beats that keep up meanwhile, at"),
         )
     ),
-    _both(
-        "beats beside a flood of unknown keys, of without",
-        "{kind}: beats beside a flood of unknown keys, of without",
-    ),
-    _both(
-        "beats beside a flood of wrong secrets, of without",
-        "{kind}: beats beside a flood of wrong secrets, of without",
+    *(
+        _both(f"beats beside a flood of {wrong}, of without", _FLOOD.format(wrong=wrong))
+        for wrong in (
+            "unknown keys",
+            "wrong secrets of keys in use",
+            "wrong secrets of unused keys",
+        )
     ),
     _both(
         "roster of 10,000 whole, of the bare SQL and encoding",
@@ -209,7 +210,7 @@ HEADLINES = (
     ),
     _both(
         "beats of known keys beside a flood of unknown ones, of without",
-        "{kind}: beats beside a flood of unknown keys, of without",
+        _FLOOD.format(wrong="unknown keys"),
     ),
 )
 

@@ -4,14 +4,15 @@ Those who beat do so steadily, at half of what the collector takes at most: a ma
 could only share what it has. Half of the most is half of the machine, and argon2 alone would take
 all of it: so a cold start beside that load takes twice as long as alone, whoever has the processor
 when. It is measured beside a quarter too. A wrong key with a public part of nobody's costs the
-collector a look-up; with somebody's it costs an argon2 run.
+collector a look-up; with that of a key that nobody has used yet it costs an argon2 run; with one
+that is in use it costs nothing more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 
@@ -27,6 +28,7 @@ from collector.settings import Settings
 
 COLD_KEYS, QUICK_COLD_KEYS = 1000, 100
 COLD_TENANTS = 50
+UNUSED_KEYS = 50
 # One cold start takes most of a minute.
 COLD_STARTS, FLOODS = 2, 5
 SECONDS = 2
@@ -34,6 +36,10 @@ PACE = 0.5
 COLD_PACES = (0.25, PACE)
 # Until the steady load is there.
 STARTING_SECONDS = 1
+
+UNKNOWN = "unknown keys"
+GUESSED = "wrong secrets of keys in use"
+GUESSED_UNUSED = "wrong secrets of unused keys"
 
 Steady = Callable[[], Awaitable[float]]
 
@@ -49,13 +55,11 @@ class ColdStart:
 
 @dataclass(frozen=True)
 class Flood:
-    """What kept up without, and with each kind of wrong key; and how many of those came."""
+    """What kept up without, and with each kind of wrong key; and how many a second came."""
 
     alone: float
-    beside_unknown: float
-    beside_wrong: float
-    unknown: float
-    wrong: float
+    beside: dict[str, float]
+    a_second: dict[str, float]
 
 
 async def measure(bench: Bench) -> Sequence[Figure]:
@@ -71,8 +75,10 @@ async def measure(bench: Bench) -> Sequence[Figure]:
 async def _measure(bench: Bench, kind: Kind, cold: Sequence[Minted]) -> list[Figure]:
     async with stage(bench.where, kind) as running:
         fleet = await enlist(running.store)
-        ids = [key.id for key in await running.store.keys(None)]
-        await population.admit(running.store, cold)
+        used = [key.id for key in await running.store.keys(None)]
+        unused = await population.mint(["unused"] * UNUSED_KEYS, ("ingest",))
+        kinds = {UNKNOWN: [], GUESSED: used, GUESSED_UNUSED: [key.id for key, _ in unused]}
+        await population.admit(running.store, [*cold, *unused])
         seconds = min(bench.seconds, SECONDS)
         starts: dict[float, list[ColdStart]] = {pace: [] for pace in COLD_PACES}
         for n, pace in product(range(min(bench.repetitions, COLD_STARTS)), COLD_PACES):
@@ -80,7 +86,7 @@ async def _measure(bench: Bench, kind: Kind, cold: Sequence[Minted]) -> list[Fig
             bench.say(f"{kind}, cold start {n + 1} at {pace:.0%}: {starts[pace][-1]}")
         floods = []
         for n in range(min(bench.repetitions, FLOODS)):
-            floods.append(await _flood(running, fleet, ids, seconds))
+            floods.append(await _flood(running, fleet, kinds, seconds))
             bench.say(f"{kind}, flood {n + 1}: {floods[-1]}")
     of_starts = (_of_cold_starts(kind, starts[pace], len(cold), pace) for pace in COLD_PACES)
     return [*chain.from_iterable(of_starts), *_of_floods(kind, floods)]
@@ -102,16 +108,16 @@ async def _cold_start(
     return ColdStart(await serving, bare, statistics.mean(kept_up[:-1] or kept_up))
 
 
-async def _flood(running: Stage, fleet: Fleet, ids: Collection[str], seconds: int) -> Flood:
+async def _flood(
+    running: Stage, fleet: Fleet, kinds: Mapping[str, Collection[str]], seconds: int
+) -> Flood:
     steady = await _steady(running, fleet, seconds)
-    alone = await steady()
-    beside_unknown, unknown = await asyncio.gather(
-        steady(), strangers.flood(running, [], seconds + STARTING_SECONDS)
-    )
-    beside_wrong, wrong = await asyncio.gather(
-        steady(), strangers.flood(running, ids, seconds + STARTING_SECONDS)
-    )
-    return Flood(alone, beside_unknown, beside_wrong, unknown, wrong)
+    found = Flood(await steady(), {}, {})
+    for kind, ids in kinds.items():
+        found.beside[kind], found.a_second[kind] = await asyncio.gather(
+            steady(), strangers.flood(running, ids, seconds + STARTING_SECONDS)
+        )
+    return found
 
 
 async def _steady(running: Stage, fleet: Fleet, seconds: int, pace: float = PACE) -> Steady:
@@ -149,17 +155,11 @@ def _of_cold_starts(
 
 def _of_floods(kind: Kind, floods: Sequence[Flood]) -> list[Figure]:
     alone = [each.alone for each in floods]
-    return [
-        Figure(
-            f"{kind}: beats beside a flood of unknown keys, of without",
-            ratios([each.beside_unknown for each in floods], alone),
-            at_least(0.8),
-        ),
-        Figure(f"{kind}: unknown keys", [each.unknown for each in floods], unit="/s"),
-        Figure(
-            f"{kind}: beats beside a flood of wrong secrets, of without",
-            ratios([each.beside_wrong for each in floods], alone),
-            at_least(0.8),
-        ),
-        Figure(f"{kind}: wrong secrets", [each.wrong for each in floods], unit="/s"),
-    ]
+    figures: list[Figure] = []
+    for wrong in (UNKNOWN, GUESSED, GUESSED_UNUSED):
+        beside = ratios([each.beside[wrong] for each in floods], alone)
+        figures += (
+            Figure(f"{kind}: beats beside a flood of {wrong}, of without", beside, at_least(0.8)),
+            Figure(f"{kind}: {wrong}", [each.a_second[wrong] for each in floods], unit="/s"),
+        )
+    return figures
