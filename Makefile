@@ -72,10 +72,10 @@ peer-report: install  ## the suite against the real voicegateway server, into do
 recipes: install  ## the recipes for LiveKit and Pipecat, with the real packages (needs the network)
 	RECIPES=1 $(BIN)/pytest tests/test_recipes_voice.py
 
-bench: install  ## the whole suite: every figure with its goal (needs wrk; some 25 minutes)
+bench: install  ## the whole suite: every figure with its goal (needs wrk; half an hour)
 	$(BIN)/python -m benchmarks.suite --json bench.json
 
-bench-quick: install  ## the same, small, in two minutes
+bench-quick: install  ## four of its chapters, small, in a minute or two
 	$(BIN)/python -m benchmarks.suite --quick
 
 bench-producer: install  ## what register_worker costs its host, beside the peer's (needs the network once)

@@ -1,13 +1,14 @@
 """Where the time of a heartbeat goes: `python -m benchmarks.profiled cloud`, or `selfhosted`.
 
 Samples of a collector under the load of the chapter on ingest, by py-spy, which has to be on PATH
-(`pip install py-spy`). Prints what docs/profiles/ keeps.
+or in the same environment (`.venv/bin/pip install py-spy`). Prints what docs/profiles/ keeps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -39,8 +40,8 @@ class PySpyMissing(click.ClickException):
 def profiled(kind: Kind, writer: bool) -> None:
     """Sample a collector that takes heartbeats, and print where it was."""
     wrk.require()
-    if shutil.which("py-spy") is None:
-        raise PySpyMissing("py-spy is missing; install it with: pip install py-spy")
+    if _py_spy() is None:
+        raise PySpyMissing("py-spy is missing; install it with: .venv/bin/pip install py-spy")
     processes.end_on_sigterm()
     with places(None) as where:
         window, stacks = asyncio.run(_sample(where, kind, writer))
@@ -57,6 +58,10 @@ def profiled(kind: Kind, writer: bool) -> None:
     _show("with what it calls", everywhere, count)
 
 
+def _py_spy() -> str | None:
+    return shutil.which("py-spy") or shutil.which("py-spy", path=Path(sys.executable).parent)
+
+
 async def _sample(where: Places, kind: Kind, writer: bool) -> tuple[Window, list[Stack]]:
     async with contenders.collector(where, kind) as running:
         await running.window(2)
@@ -70,7 +75,8 @@ async def _sample(where: Places, kind: Kind, writer: bool) -> tuple[Window, list
 async def _record(running: Contender, writer: bool, file: Path) -> None:
     pid = usage.family(running.pid)[1 if writer else 0]
     spy = await asyncio.create_subprocess_exec(
-        *f"py-spy record --rate {A_SECOND} --duration {SECONDS} --format raw".split(),
+        str(_py_spy()),
+        *f"record --rate {A_SECOND} --duration {SECONDS} --format raw".split(),
         *("--output", str(file), "--pid", str(pid)),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

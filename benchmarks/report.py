@@ -228,11 +228,18 @@ def report(run: Path | None) -> None:
 def pages() -> dict[Path, str]:
     """Every page with its tables as they ought to be."""
     found = kept()
+    if missing := sorted(_shown() - found.keys()):
+        raise click.ClickException(f"the run that is kept has no figure {missing[0]!r}")
     tables = {
         PERFORMANCE: {"goals": _goals(found), "others": _table(found, OTHERS)},
         README: {"speed": _table(found, HEADLINES)},
     }
     return {page: _filled(page.read_text(), each) for page, each in tables.items()}
+
+
+def _shown() -> set[str]:
+    rows = (*GOALS, *OTHERS, *HEADLINES)
+    return {name for row in rows for name in (*row.sqlite, *row.postgres)}
 
 
 def kept() -> Figures:

@@ -51,7 +51,7 @@ class Bench:
     repetitions: int
     # Of one window.
     seconds: int
-    # Smaller fleets and fewer variants: most of the suite in a minute or two.
+    # Smaller fleets and fewer variants: a minute or two.
     quick: bool
 
     def say(self, words: str) -> None:
@@ -64,7 +64,11 @@ Measure = Callable[[Bench], Awaitable[Sequence[Figure]]]
 
 @click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("chapters", nargs=-1, type=click.Choice(CHAPTERS))
-@click.option("--quick", is_flag=True, help="One short repetition of small fleets: a minute.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Four chapters, small fleets, one short repetition: a minute or two.",
+)
 @click.option("--repetitions", default=8, show_default=True, type=click.IntRange(1))
 @click.option("--seconds", default=2, show_default=True, type=click.IntRange(1, 30), help="Of one.")
 @click.option("--directory", type=click.Path(path_type=Path, exists=True), help="For the stores.")
@@ -92,6 +96,8 @@ def suite(
             if report is not None:
                 report.write_text(json.dumps(_document(found), indent=2) + "\n")
     _show(found)
+    if quick:
+        click.echo("One short repetition: whether a goal is met can't be told from it.")
 
 
 def _measured(name: str, bench: Bench) -> Sequence[Figure]:
