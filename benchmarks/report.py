@@ -219,17 +219,18 @@ HEADLINES = (
 @click.argument("run", required=False, type=click.Path(path_type=Path, exists=True))
 def report(run: Path | None) -> None:
     """Write the pages' tables from the run that is kept, or keep this one first."""
-    if run is not None:
-        KEPT.write_text(run.read_text())
-    for page, text in pages().items():
+    run = run or KEPT
+    measured, texts = run.read_text(), pages(run)
+    KEPT.write_text(measured)
+    for page, text in texts.items():
         page.write_text(text)
 
 
-def pages() -> dict[Path, str]:
+def pages(run: Path = KEPT) -> dict[Path, str]:
     """Every page with its tables as they ought to be."""
-    found = kept()
+    found = figures_of(run)
     if missing := sorted(_shown() - found.keys()):
-        raise click.ClickException(f"the run that is kept has no figure {missing[0]!r}")
+        raise click.ClickException(f"the run has no figure {missing[0]!r}")
     tables = {
         PERFORMANCE: {"goals": _goals(found), "others": _table(found, OTHERS)},
         README: {"speed": _table(found, HEADLINES)},
@@ -242,9 +243,9 @@ def _shown() -> set[str]:
     return {name for row in rows for name in (*row.sqlite, *row.postgres)}
 
 
-def kept() -> Figures:
-    """What the run that is kept has found, by name."""
-    chapters = json.loads(KEPT.read_text())["chapters"].values()
+def figures_of(run: Path) -> Figures:
+    """What that run has found, by name."""
+    chapters = json.loads(run.read_text())["chapters"].values()
     return {each["name"]: _figure(each) for figures in chapters for each in figures}
 
 
@@ -257,6 +258,8 @@ def _filled(page: str, tables: Mapping[str, str]) -> str:
     for name, text in tables.items():
         before, begin, rest = page.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition(f"<!-- end of {name} -->\n")
+        if not (begin and end):
+            raise click.ClickException(f"a page has no place for its table of {name}")
         page = before + begin + text + end + after
     return page
 

@@ -1,7 +1,8 @@
 """Group commit: beats join the waiting batch, one writer commits what is there.
 
 A beat's caller waits until its beat is committed, and hears its own outcome. There is no artificial
-delay: while one batch commits, the next one gathers and the one before is answered.
+delay, but for a few turns of the event loop: while one batch commits, the next one gathers and the
+one before is answered.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 # Part of the queue that one tenant may hold: a flood of one leaves room for the others.
 SHARE = 4
-# A batch of fewer is worth a few more looks at who has something to read.
+# A batch of fewer is worth a few more looks, so many at most, at who has something to read.
 FEW = 8
 LOOKS = 8
 
@@ -38,8 +39,6 @@ Answer = Callable[[CollectorError | None], None]
 Waiting = tuple[Beat, Answer]
 # Newest beat last; older ones of the same worker are superseded, and answered with it.
 Batch = dict[tuple[str, str], list[Waiting]]
-# What became of some of a batch: None is committed.
-Outcome = tuple[Batch, CollectorError | None]
 
 
 class Intake:
@@ -64,7 +63,7 @@ class Intake:
         # By tenant; only of those who wait.
         self._held: dict[str, int] = {}
         self._waiting = 0
-        # As many did before some were last answered, who may be back.
+        # How many there were when some were last answered: those may be about to come back.
         self._waited = 0
         self._arrived = asyncio.Event()
         self._closing = False
@@ -148,13 +147,15 @@ class Intake:
         will soon ask again. And no batch has more than half of those who wait: who asks again and
         again would soon all be in one batch, and the store idle while it is answered.
         """
-        outcomes = await self._outcomes(self._take(len(self._batch)))
+        batch = self._take(len(self._batch))
+        error = await self._committed(batch)
         while len(self._batch) >= FEW:
             # In the next turn of the loop: in this one the next batch is sent.
-            asyncio.get_running_loop().call_soon(self._answer, outcomes)
-            outcomes = await self._outcomes(self._take((self._waiting + 1) // 2))
+            asyncio.get_running_loop().call_soon(self._answer, batch, error)
+            batch = self._take((self._waiting + 1) // 2)
+            error = await self._committed(batch)
         self._waited = self._waiting
-        self._answer(outcomes)
+        self._answer(batch, error)
 
     def _take(self, most: int) -> Batch:
         """The first of those who wait."""
@@ -164,35 +165,33 @@ class Intake:
             return batch
         return {key: self._batch.pop(key) for key in list(islice(self._batch, most))}
 
-    async def _outcomes(self, batch: Batch) -> list[Outcome]:
+    async def _committed(self, batch: Batch) -> CollectorError | None:
         """Whatever goes wrong is this batch's alone, and the writer lives on."""
-        outcomes: list[Outcome] = []
         try:
-            await self._commit(batch, outcomes)
+            return await self._commit(batch)
         except Exception as error:
             _log.exception("a batch of %d failed", len(batch))
-            told = error if isinstance(error, StoreError) else Internal("The commit failed.")
-            # Last: of a batch that failed in parts, some are told otherwise before.
-            outcomes.append((batch, told))
-        return outcomes
+            return error if isinstance(error, StoreError) else Internal("The commit failed.")
 
-    async def _commit(self, batch: Batch, outcomes: list[Outcome]) -> None:
-        """One statement for the batch; a beat that can't be stored is found by halving."""
+    async def _commit(self, batch: Batch) -> CollectorError | None:
+        """One statement for the batch; what kept those from it who are not answered yet.
+
+        A beat that can't be stored is found by halving, and each part is answered as it ends.
+        """
         try:
             await self._store_newest(batch)
         except Unstorable as error:
-            if len(batch) > 1:
-                for half in _halves(batch):
-                    await self._commit(half, outcomes)
-            else:
-                await self._drop_newest(batch, error, outcomes)
+            if len(batch) == 1:
+                return await self._drop_newest(batch, error)
+            for half in _halves(batch):
+                self._answer(half, await self._commit(half))
         except StoreUnavailable as error:
             _log.warning("commit failed: %s", error)
             self.failed_at = self._clock.now()
-            outcomes.append((batch, error))
+            return error
         else:
             self.failed_at = None
-            outcomes.append((batch, None))
+        return None
 
     async def _store_newest(self, batch: Batch) -> None:
         # In key order: every writer of this store takes its row locks in the same order.
@@ -208,12 +207,8 @@ class Intake:
         finally:
             self._metrics.commit_seconds.observe(time.perf_counter() - started)
 
-    def _answer(self, outcomes: list[Outcome]) -> None:
-        for batch, error in outcomes:
-            self._answer_batch(batch, error)
-
-    def _answer_batch(self, batch: Batch, error: CollectorError | None) -> None:
-        """Once each, whoever is named twice."""
+    def _answer(self, batch: Batch, error: CollectorError | None) -> None:
+        """Once each: the parts of a batch that was halved share their lists with the whole."""
         answered = 0
         for waiting in batch.values():
             while waiting:
@@ -227,12 +222,11 @@ class Intake:
         if error is None:
             self._metrics.accepted.inc(answered)
 
-    async def _drop_newest(self, batch: Batch, error: Unstorable, outcomes: list[Outcome]) -> None:
+    async def _drop_newest(self, batch: Batch, error: Unstorable) -> CollectorError | None:
         """The one at fault hears it; an older beat of the same worker gets its own chance."""
         ((key, waiting),) = batch.items()
-        outcomes.append(({key: [waiting.pop()]}, error))
-        if waiting:
-            await self._commit({key: waiting}, outcomes)
+        self._answer({key: [waiting.pop()]}, error)
+        return await self._commit(batch) if waiting else None
 
 
 def _join(batch: Batch, beat: Beat, answer: Answer) -> None:

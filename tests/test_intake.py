@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from collector.errors import Internal, Overloaded, StoreUnavailable, Unstorable
-from collector.intake import FEW, Batch, Intake, Outcome
+from collector.intake import FEW, Batch, Intake
 from collector.metrics import Metrics
 from collector.store.protocol import Store
 from collector.values import Beat, RosterQuery
@@ -165,13 +165,36 @@ async def test_a_beat_that_cannot_be_stored_costs_its_neighbours_nothing(
     await check_neighbours_survive(store, clock, Intake)
 
 
+async def test_of_a_batch_that_is_halved_each_part_is_answered_as_it_ends(
+    store: Store, clock: TestClock
+) -> None:
+    class Slow(Watched):
+        async def commit(self, beats: Sequence[Beat], **times: int) -> frozenset[str]:
+            if any(each.agent_id == "bad" for each in beats):
+                raise Unstorable("refused by the test")
+            if beats[0].agent_id == "slow":
+                await self.ready.wait()
+            return await self._store.commit(beats, **times)
+
+    slow = Slow(store)
+    slow.ready.clear()
+    told: list[str] = []
+    async with running(slow, clock) as intake:
+        for name in ("a", "bad", "slow"):
+            intake.enter(beat(name), lambda _, name=name: told.append(name))  # type: ignore[misc]
+        while len(told) < 2:
+            await asyncio.sleep(0)
+        assert told == ["a", "bad"]
+
+    assert told == ["a", "bad", "slow"]
+
+
 async def test_control_without_halving_the_neighbours_are_lost(
     store: Store, clock: TestClock
 ) -> None:
     class Whole(Intake):
-        async def _commit(self, batch: Batch, outcomes: list[Outcome]) -> None:
+        async def _commit(self, batch: Batch) -> None:
             await self._store_newest(batch)
-            outcomes.append((batch, None))
 
     with pytest.raises(AssertionError):
         await check_neighbours_survive(store, clock, Whole)

@@ -206,7 +206,12 @@ class Waiting:
     """Stands where uvicorn has a request under way: a beat that waits for its commit."""
 
     __slots__ = (
-        *("disconnected", "identity", "keep_alive", "principal", "response_complete", "stamp"),
+        "disconnected",
+        "identity",
+        "keep_alive",
+        "principal",
+        "response_complete",
+        "stamp",
     )
 
     principal: Principal
