@@ -55,8 +55,8 @@ MAX_UNVERIFIED_SAME_ID = 16
 MAX_MINTING = 64
 # How far the threads that verify keys stand back behind those that serve.
 VERIFIERS_NICE = 10
-# A thread that has found a wrong secret rests this many times as long as it worked for that: guesses
-# have half of what verifying may take.
+# A thread that has found a wrong secret rests this many times as long as it worked for that: so
+# guesses have half of what verifying may take.
 RESTS = 1
 
 # Runs argon2 where no beat waits for it.
