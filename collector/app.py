@@ -131,6 +131,7 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
         quotas=Quotas(store, clock, settings),
         retention=Retention(store, clock, settings),
         session_lasts=settings.session_days * DAY,
+        settings=settings,
     )
 
 

@@ -86,17 +86,7 @@ class Intake:
 
     async def submit(self, beat: Beat) -> None:
         """Return once the beat is committed; raise what kept it from that."""
-        committed = asyncio.get_running_loop().create_future()
-
-        def answer(error: CollectorError | None) -> None:
-            # A waiter that went away held its place all the same: its beat was in the batch.
-            if committed.done():
-                return
-            if error is None:
-                committed.set_result(None)
-            else:
-                committed.set_exception(error)
-
+        answer, committed = awaited()
         self.enter(beat, answer)
         await committed
 
@@ -106,7 +96,8 @@ class Intake:
         _join(self._batch, beat, answer)
         self._arrived.set()
 
-    def _admit(self, tenant_id: str) -> None:
+    def check(self, tenant_id: str) -> int:
+        """How many beats of this tenant wait; raise if there is no room for another."""
         if self._closing:
             raise Overloaded("The collector is stopping.")
         if self._waiting >= self._limit:
@@ -114,8 +105,11 @@ class Intake:
         held = self._held.get(tenant_id, 0)
         if held >= self._share:
             raise Overloaded("Too many heartbeats of this tenant wait for their commit.")
+        return held
+
+    def _admit(self, tenant_id: str) -> None:
+        self._held[tenant_id] = self.check(tenant_id) + 1
         self._waiting += 1
-        self._held[tenant_id] = held + 1
 
     def _release(self, tenant_id: str) -> None:
         self._waiting -= 1
@@ -227,6 +221,22 @@ class Intake:
         ((key, waiting),) = batch.items()
         self._answer({key: [waiting.pop()]}, error)
         return await self._commit(batch) if waiting else None
+
+
+def awaited() -> tuple[Answer, asyncio.Future[None]]:
+    """An answer for one who waits, and what it waits for."""
+    committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answer(error: CollectorError | None) -> None:
+        # A waiter that went away held its place all the same: its beat was in the batch.
+        if committed.done():
+            return
+        if error is None:
+            committed.set_result(None)
+        else:
+            committed.set_exception(error)
+
+    return answer, committed
 
 
 def _join(batch: Batch, beat: Beat, answer: Answer) -> None:

@@ -7,18 +7,18 @@ by whom the others let in between two counts, and a beat of a worker that is kno
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from collector.clock import Clock, every
-from collector.errors import QuotaExceeded
+from collector.errors import CollectorError, QuotaExceeded
 from collector.settings import Settings
 from collector.store.protocol import Store
 from collector.values import SECOND, TTL, Beat
 from collector.workers import liveness
 
 COUNT_EVERY_SECONDS = 10.0
+Answer = Callable[[CollectorError | None], None]
 
 
 @dataclass(slots=True)
@@ -96,53 +96,69 @@ class Quotas:
             if not (crew.size or crew.known):
                 del self._crews[tenant]
 
-    @asynccontextmanager
-    async def admitted(self, beat: Beat) -> AsyncIterator[None]:
-        """Let this beat pass to its commit, or say what it is one too many of."""
+    def knows(self, beat: Beat) -> bool:
+        """Whether nobody has to be asked if this beat's worker is alive already."""
+        return (
+            not self._most_workers
+            or beat.status == "offline"
+            or beat.agent_id in self._crew(beat).known
+        )
+
+    async def is_live(self, beat: Beat) -> bool:
+        """Ask the store whether this beat's worker is alive, unless the beat is refused anyway."""
+        self._check_rate(beat)
+        worker = await self._store.worker(beat.tenant_id, beat.agent_id)
+        return worker is not None and liveness(worker, beat.last_seen).reason == "alive"
+
+    def admit(self, beat: Beat, answer: Answer, *, is_live: bool) -> Answer:
+        """Count this beat, or say what it is one too many of; what is refused is not counted.
+
+        The answer that is returned settles or takes back what was counted, and then answers.
+        """
+        second, count = self._check_rate(beat)
+        if self._most_workers:
+            answer = self._admit_worker(beat, answer, is_live)
         if self._most_beats:
-            self._admit_beat(beat.tenant_id, beat.last_seen // SECOND)
-        if not self._most_workers:
-            yield
-        elif beat.status == "offline":
-            # A leave is never one too many.
-            yield
-            self._crew(beat).leave(beat.agent_id)
-        else:
-            await self._admit_worker(beat)
-            try:
-                yield
-            except BaseException:
-                self._crew(beat).take_back(beat.agent_id)
-                raise
-            self._crew(beat).settle(beat.agent_id)
+            self._beats[beat.tenant_id] = (second, count + 1)
+        return answer
 
-    def _admit_beat(self, tenant_id: str, second: int) -> None:
-        last, count = self._beats.get(tenant_id, (second, 0))
+    def _check_rate(self, beat: Beat) -> tuple[int, int]:
+        """The second that the beat falls in, and how many its tenant sent in it."""
+        second = beat.last_seen // SECOND
+        last, count = self._beats.get(beat.tenant_id, (second, 0))
         count = count if last == second else 0
-        if count >= self._most_beats:
+        if self._most_beats and count >= self._most_beats:
             raise QuotaExceeded(f"This tenant may send {self._most_beats} heartbeats a second.")
-        self._beats[tenant_id] = (second, count + 1)
+        return second, count
 
-    async def _admit_worker(self, beat: Beat) -> None:
-        agent_id = beat.agent_id
-        is_live = agent_id in self._crew(beat).known or await self._is_live(beat)
-        # From here on nobody else has a turn, so the last place is taken once.
+    def _admit_worker(self, beat: Beat, answer: Answer, is_live: bool) -> Answer:
+        agent_id, crew = beat.agent_id, self._crew(beat)
+        # A leave is never one too many.
+        if beat.status != "offline":
+            if not (is_live or agent_id in crew.known):
+                if crew.size >= self._most_workers:
+                    raise QuotaExceeded(
+                        f"This tenant has {self._most_workers} live workers, as many as it may.",
+                        retry_after_seconds=int(COUNT_EVERY_SECONDS),
+                    )
+                crew.new[agent_id] = False
+            crew.known[agent_id] = beat.last_seen
+
+        def settle(error: CollectorError | None) -> None:
+            self._settle(beat, is_committed=error is None)
+            answer(error)
+
+        return settle
+
+    def _settle(self, beat: Beat, *, is_committed: bool) -> None:
         crew = self._crew(beat)
-        if not (is_live or agent_id in crew.known):
-            if crew.size >= self._most_workers:
-                raise QuotaExceeded(
-                    f"This tenant has {self._most_workers} live workers, as many as it may.",
-                    retry_after_seconds=int(COUNT_EVERY_SECONDS),
-                )
-            crew.new[agent_id] = False
-        crew.known[agent_id] = beat.last_seen
+        if beat.status != "offline":
+            (crew.settle if is_committed else crew.take_back)(beat.agent_id)
+        elif is_committed:
+            crew.leave(beat.agent_id)
 
     def _crew(self, beat: Beat) -> Crew:
         return self._crews.setdefault(beat.tenant_id, Crew())
-
-    async def _is_live(self, beat: Beat) -> bool:
-        worker = await self._store.worker(beat.tenant_id, beat.agent_id)
-        return worker is not None and liveness(worker, beat.last_seen).reason == "alive"
 
     async def admit_key(self, tenant_id: str, now: int) -> None:
         """Let one more key be made, as far as can be told before: the store counts once more."""

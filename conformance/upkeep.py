@@ -18,11 +18,12 @@ PAGE = "contract/CONTRACT.md"
 UNCHANGED = "Contract: unchanged"
 # What decides how a beat is taken in, stored and read back.
 INGESTION = (
+    "collector/api/admission.py",
     "collector/api/auth.py",
     "collector/api/bodies.py",
+    "collector/api/heads.py",
+    "collector/api/wire.py",
     "collector/api/workers.py",
-    "collector/cli/heads.py",
-    "collector/cli/wire.py",
     "collector/intake.py",
     "collector/keys.py",
     "collector/store/beats.py",

@@ -59,7 +59,7 @@ KEEPERS = {
     "alembic": ("collector.store",),
     "starlette": ("collector.api", "collector.app"),
     "sse_starlette": ("collector.api",),
-    "uvicorn": ("collector.cli",),
+    "uvicorn": ("collector.api", "collector.cli"),
     "click": ("collector.cli",),
     "argon2": ("collector.keys",),
     "prometheus_client": ("collector.metrics",),

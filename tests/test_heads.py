@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collector import keys
-from collector.cli.heads import Head, Heads
+from collector.api.heads import Head, Heads
 
 KEY = "vk_" + "A" * 32
 BEAT = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from freezegun import freeze_time
 
-from collector.api import workers as door
+from collector.api import admission
 from collector.app import create_app
 from collector.clock import SystemClock
 from collector.settings import Settings
@@ -88,9 +88,11 @@ async def test_a_thousand_beats_are_each_in_their_own_tenants_roster(fleet: Flee
 async def test_control_the_bodys_tenant_mixes_the_rosters(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = door._beat
+    honest = admission.beat_of
     monkeypatch.setattr(
-        door, "_beat", lambda _tenant, sent, stamp: honest(sent.tenant_id, sent, stamp)
+        admission,
+        "beat_of",
+        lambda _tenant, sent, stamp: honest(json.loads(sent)["tenant_id"], sent, stamp),
     )
 
     with pytest.raises(AssertionError):
@@ -119,9 +121,11 @@ async def test_the_clients_clock_never_drives_liveness(fleet: Fleet, ts: Any) ->
 async def test_control_stamping_by_the_clients_clock_is_noticed(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, ts: int
 ) -> None:
-    honest = door._beat
+    honest = admission.beat_of
     monkeypatch.setattr(
-        door, "_beat", lambda tenant, sent, _stamp: honest(tenant, sent, int(sent.ts * SECOND))
+        admission,
+        "beat_of",
+        lambda tenant, sent, _stamp: honest(tenant, sent, int(json.loads(sent)["ts"] * SECOND)),
     )
 
     with pytest.raises(AssertionError):
@@ -252,7 +256,7 @@ async def test_control_without_the_models_checks_the_same_is_noticed(
     def unchecked(_model: type[Heartbeat], sent: bytes) -> Heartbeat:
         return Heartbeat.model_construct(**json.loads(sent))
 
-    monkeypatch.setattr(door, "parse", unchecked)
+    monkeypatch.setattr(admission, "parse", unchecked)
 
     with pytest.raises(AssertionError):
         await check_refused_and_nothing_stored(fleet, name)

@@ -17,14 +17,15 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from collector.api import admission, heads
 from collector.api import workers as door
-from collector.cli import heads
-from collector.cli.wire import Protocol, Waiting
+from collector.api.wire import Protocol, Waiting
 from collector.errors import StoreUnavailable
 from collector.logs import REQUESTS, Formatter
+from collector.store.protocol import Store
 from collector.values import SECOND, Beat
 from tests.factories import body
-from tests.fleet import Fleet
+from tests.fleet import Fleet, TestClock
 from tests.processes import Serving, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -410,7 +411,7 @@ async def test_a_defect_of_ours_is_told_as_one(
     def broken(*_: object) -> Beat:
         raise TypeError("a defect")
 
-    monkeypatch.setattr(door, "_beat", broken)
+    monkeypatch.setattr(admission, "beat_of", broken)
     async with line(known) as unlucky:
         unlucky.send(await request(known, "unlucky"))
         status, _, problem = await unlucky.answer()
@@ -489,3 +490,98 @@ def told(connection: socket.socket, rest: bytes) -> bytes:
         assert received, f"the connection ended after {answer!r}"
         answer += received
     return answer
+
+
+def padded(whole: bytes, length: int) -> bytes:
+    """The same beat with a body of that many bytes, all of it JSON."""
+    head, _, content = whole.partition(b"\r\n\r\n")
+    content += b" " * (length - len(content))
+    first, *lines = head.split(b"\r\n")
+    kept = [each for each in lines if not each.startswith(b"Content-Length")]
+    sized = [first, *kept, b"Content-Length: %d" % length]
+    return b"\r\n".join(sized) + b"\r\n\r\n" + content
+
+
+FRAMINGS = ("one segment", "head first", "in halves")
+
+
+def pieces(whole: bytes, framing: str) -> list[bytes]:
+    body_at = whole.index(b"\r\n\r\n") + 4
+    middle = (body_at + len(whole)) // 2
+    cut = {"one segment": len(whole), "head first": body_at, "in halves": middle}[framing]
+    return [piece for piece in (whole[:cut], whole[cut:]) if piece]
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize(("length", "status"), [(16_384, 202), (16_385, 413), (100_000, 413)])
+async def test_the_limit_of_a_body_holds_however_it_is_framed(
+    known: Fleet, framing: str, length: int, status: int
+) -> None:
+    async with line(known) as sender:
+        for piece in pieces(padded(await request(known, "large"), length), framing):
+            sender.send(piece)
+            await sender.writer.drain()
+            await asyncio.sleep(0.02)
+        answer = await sender.answer()
+
+    assert answer[0] == status
+    assert await ids(known) == ({"large"} if status == 202 else set())
+
+
+async def test_a_beat_that_is_handed_back_half_read_keeps_its_first_stamp(known: Fleet) -> None:
+    whole = await request(known, "late")
+    arrived = known.clock.now()
+    async with line(known) as late:
+        late.send(whole[:-1])
+        await late.writer.drain()
+        await asyncio.sleep(0.05)
+        known.clock.move(30)
+        # Two bytes instead of one: the second begins a request that is not one.
+        late.send(whole[-1:], b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        status, _, content = await late.answer()
+
+    assert (status, content["server_time"]) == (202, arrived / SECOND)
+
+
+async def test_a_body_that_its_sender_never_finished_is_no_beat(fleet: Fleet) -> None:
+    whole = padded(await request(fleet, "cut-off"), 900)
+    async with line(fleet) as cut:
+        cut.send(whole[:-5])
+        await cut.writer.drain()
+        await asyncio.sleep(0.05)
+        cut.writer.transport.abort()
+        await asyncio.sleep(0.2)
+
+    assert "cut-off" not in await ids(fleet)
+
+
+async def test_beats_of_a_limited_tenant_are_let_in_before_the_app_sees_them(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Fleet.over(store, clock, max_workers=2, max_beats_per_second=3) as limited:
+        await limited.beat("first")
+        seen: list[str] = []
+        honest = admission.admit
+
+        async def watched(*given: Any) -> None:
+            seen.append("the app")
+            await honest(*given)
+
+        monkeypatch.setattr(admission, "admit", watched)
+        statuses = [(await limited.beat("first")).status_code for _ in range(3)]
+
+    assert statuses == [202, 202, 429]
+    assert seen == ["the app"]
+
+
+async def test_a_setting_sends_every_beat_through_the_app(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Fleet.over(store, clock, fast_path="off") as slow:
+        await slow.beat("first")
+
+        def refuse(*_: object) -> None:
+            raise AssertionError("a connection let it in")
+
+        monkeypatch.setattr(admission, "at_once", refuse)
+        assert (await slow.beat("second")).status_code == 202

@@ -6,6 +6,7 @@ import json
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from collector.errors import InvalidField, MalformedJSON, TooLarge
@@ -26,23 +27,34 @@ _WORDS = {
 
 
 async def read_body(receive: Receive) -> bytes:
-    """The whole body, of at most 16 KiB."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    while message.get("more_body") and len(body) <= MAX_BODY_BYTES:
-        message = await receive()
-        body += message.get("body", b"")
-    if len(body) <= MAX_BODY_BYTES:
-        return body
+    """The whole body; of one over the limit only its beginning, which `parse` refuses."""
+    body, more = await _part(receive)
+    while more and len(body) <= MAX_BODY_BYTES:
+        part, more = await _part(receive)
+        body += part
     discarded = len(body)
-    while message.get("more_body") and discarded < DISCARDED_BYTES:
-        message = await receive()
-        discarded += len(message.get("body", b""))
-    raise TooLarge(f"The body is over {MAX_BODY_BYTES} bytes.")
+    while more and discarded < DISCARDED_BYTES:
+        part, more = await _part(receive)
+        discarded += len(part)
+    return body
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    """The next part of the body, and whether there are more."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        # What came until then is no body: it may read like one that its sender never finished.
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def parse(model: type[Model], body: bytes) -> Model:
-    """One pass from bytes; the slower second reading is only for what the first refused."""
+    """One pass from bytes; the slower second reading is only for what the first refused.
+
+    The limit of a body stands here: whichever way one came, none over it is ever read.
+    """
+    if len(body) > MAX_BODY_BYTES:
+        raise TooLarge(f"The body is over {MAX_BODY_BYTES} bytes.")
     try:
         if b"NaN" in body or b"Infinity" in body:
             return model.model_validate(_strict_json(body))

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from typing import Final
 from urllib.parse import quote, unquote
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from collector.api.auth import Headers
@@ -51,6 +52,9 @@ class Envelope:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            _log.debug("%s %s was given up", scope["method"], _loggable(scope["path"]))
+            return
         except Exception:
             _log.exception("%s %s failed", scope["method"], _loggable(scope["path"]))
             if status:

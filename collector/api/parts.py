@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from collector.clock import Clock
 from collector.events import Feed
@@ -14,8 +14,12 @@ from collector.metrics import Metrics
 from collector.quotas import Quotas
 from collector.retention import Retention
 from collector.sessions import Sessions
+from collector.settings import Settings
 from collector.store.protocol import Store
 from collector.sweep import Sweep
+
+# Under this name a connection tells the app when a request's first byte came.
+ARRIVED_AT: Final = "arrived_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +37,21 @@ class Parts:
     retention: Retention
     # How long a browser stays signed in, in microseconds.
     session_lasts: int
+    settings: Settings
+
+    @property
+    def takes_beats_at_once(self) -> bool:
+        """Whether connections let beats in by themselves; else each is the endpoint's."""
+        return self.settings.fast_path == "on"
 
     @staticmethod
     def of(scope: Any) -> Parts:
-        """Those of the app that a request, or its ASGI scope, is for."""
+        """The runtime of the app that serves this request, or its ASGI scope."""
         parts: Parts = scope["app"].state.parts
         return parts
+
+
+def arrived_at(scope: Any) -> int | None:
+    """When the request's first byte came, where the connection is one of ours and told it."""
+    moment: int | None = scope.get("state", {}).get(ARRIVED_AT)
+    return moment

@@ -15,15 +15,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from collector import removal
-from collector.api import auth, rosters
-from collector.api.bodies import parse, read_body
-from collector.api.parts import Parts
+from collector.api import admission, auth, rosters
+from collector.api.parts import Parts, arrived_at
 from collector.errors import CollectorError, NotFound
-from collector.intake import Answer
-from collector.values import SECOND, Act, Beat, Gap, Principal, Worker
-from collector.workers import microseconds, project
+from collector.values import SECOND, Act, Gap, Worker
+from collector.workers import project
 from contract.vocabulary import BEAT_SECONDS
-from contract.worker import Heartbeat
 
 # Of a roster, so many workers are encoded at a time: some two milliseconds.
 PIECE = 500
@@ -38,39 +35,13 @@ class HeartbeatEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parts = Parts.of(scope)
         # Before any queue, so that a slow commit never makes a worker look dead.
-        stamp = parts.clock.now()
+        stamp = arrived_at(scope) or parts.clock.now()
         try:
-            principal = await auth.require(parts, scope["headers"], "ingest")
-            heartbeat = parse(Heartbeat, await read_body(receive))
-            beat = _beat(principal.tenant_id, heartbeat, stamp)
-            if parts.quotas.are_on:
-                async with parts.quotas.admitted(beat):
-                    await parts.intake.submit(beat)
-            else:
-                await parts.intake.submit(beat)
+            await admission.admit(parts, scope["headers"], stamp, receive)
         except CollectorError as error:
             parts.metrics.beats.labels(error.code).inc()
             raise
         await Response(accepted(stamp), 202, media_type="application/json")(scope, receive, send)
-
-
-def enter_at_once(
-    parts: Parts, key: bytes, stamp: int, body: bytes, answer: Answer
-) -> Principal | None:
-    """Let the beat of a key's digest in if nobody has to be asked; None if its endpoint decides.
-
-    Nothing is refused here: what is wrong with a beat, or with us, its endpoint finds again, and
-    says. Of one that is in, whose it is.
-    """
-    principal = parts.keyring.known(key, now=stamp)
-    if principal is None or "ingest" not in principal.scopes or parts.quotas.are_on:
-        return None
-    try:
-        parts.intake.enter(_beat(principal.tenant_id, parse(Heartbeat, body), stamp), answer)
-    except Exception:
-        return None
-    parts.keyring.hit(principal)
-    return principal
 
 
 class RosterEndpoint(HTTPEndpoint):
@@ -157,29 +128,6 @@ def _recent_gap(gap: Gap | None) -> dict[str, float] | None:
     if gap is None:
         return None
     return {"began_at": gap.began_at / SECOND, "ended_at": gap.ended_at / SECOND}
-
-
-def _beat(tenant_id: str, heartbeat: Heartbeat, stamp: int) -> Beat:
-    """The body's own tenant_id stays behind here, unread."""
-    # In the order of its fields: named ones would take twice as long.
-    return Beat(
-        tenant_id,
-        heartbeat.agent_id,
-        heartbeat.agent_name,
-        heartbeat.status,
-        heartbeat.active_sessions or 0,
-        heartbeat.project,
-        heartbeat.region,
-        heartbeat.version,
-        heartbeat.host,
-        heartbeat.dispatch_name,
-        microseconds(heartbeat.started_at),
-        microseconds(heartbeat.ts),
-        heartbeat.memory_rss_bytes,
-        heartbeat.memory_total_bytes,
-        heartbeat.cpu_pct,
-        stamp,
-    )
 
 
 def accepted(stamp: int) -> bytes:

@@ -20,11 +20,11 @@ import uvloop
 
 from collector import __version__, logs
 from collector import keys as key_verbs
+from collector.api.wire import Protocol
 from collector.app import create_app, stop_streams
 from collector.cli import opening
 from collector.cli.invocation import command
 from collector.cli.supervisor import Supervisor
-from collector.cli.wire import Protocol
 from collector.clock import SystemClock
 from collector.errors import CollectorError, StoreTaken
 from collector.settings import Settings

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from collector.api import admission
 from collector.api.envelope import fresh_identity, is_logged, log_request
+from collector.api.heads import MAX_HEAD_BYTES, Head, Heads
+from collector.api.parts import ARRIVED_AT
 from collector.api.problems import problem
-from collector.api.workers import HEARTBEAT, accepted, enter_at_once
-from collector.cli.heads import MAX_HEAD_BYTES, Head, Heads
+from collector.api.workers import HEARTBEAT, accepted
 from collector.logs import caller, request_id
-from contract.vocabulary import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from collector.api.parts import Parts
@@ -43,6 +44,8 @@ class Protocol(HttpToolsProtocol):
         self._parts: Parts | None = self.app_state.get("parts")
         # A beat of which the rest is still to come.
         self._half: Half | None = None
+        # The stamp of a beat that is handed to uvicorn late.
+        self._arrived_at: int | None = None
         self._is_within_a_request = False
         # When the newest beat was answered.
         self._resting_since = 0.0
@@ -54,6 +57,10 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._is_within_a_request = True
         super().on_message_begin()
+        if self._parts is not None:
+            # A beat that was held before keeps the stamp of its first byte.
+            stamp, self._arrived_at = self._arrived_at, None
+            self.scope["state"][ARRIVED_AT] = stamp or self._parts.clock.now()
 
     def on_message_complete(self) -> None:
         self._is_within_a_request = False
@@ -77,7 +84,9 @@ class Protocol(HttpToolsProtocol):
     def _takes(self, data: bytes) -> bool:
         """Whether this is one beat that nothing stands in the way of, or may become one."""
         parts = self._parts
-        if parts is None or not (data.startswith(_BEGINNING) and self._is_free()):
+        if parts is None or not parts.takes_beats_at_once:
+            return False
+        if not (data.startswith(_BEGINNING) and self._is_free()):
             return False
         # Before anything else, so that nothing slow makes a worker look dead.
         stamp = parts.clock.now()
@@ -93,7 +102,7 @@ class Protocol(HttpToolsProtocol):
     def _holds(self, parts: Parts, half: Half) -> bool:
         """Wait for the rest, unless there is something to say already."""
         head = half.head
-        if head.length > MAX_BODY_BYTES or parts.keyring.known(head.key, now=half.stamp) is None:
+        if not admission.is_expected(parts, head.key, head.length, now=half.stamp):
             return False
         self._unset_keepalive_if_required()
         self._half = half
@@ -116,6 +125,7 @@ class Protocol(HttpToolsProtocol):
         """Tell it what it was not told yet, if there is anything."""
         half, self._half = self._half, None
         if half is not None:
+            self._arrived_at = half.stamp
             super().data_received(bytes(half.read))
 
     def _is_free(self) -> bool:
@@ -129,7 +139,7 @@ class Protocol(HttpToolsProtocol):
     def _enter(self, parts: Parts, head: Head, stamp: int, body: bytes) -> bool:
         waiting: Any = Waiting(head.identity or fresh_identity(), stamp)
         answer = partial(self._answer, parts, waiting)
-        principal = enter_at_once(parts, head.key, stamp, body, answer)
+        principal = admission.at_once(parts, head.key, stamp, body, answer)
         if principal is None:
             return False
         _heads.remember(head)
@@ -226,7 +236,7 @@ class Waiting:
 
     @property
     def message_event(self) -> Waiting:
-        """Whom uvicorn tells that there is something to receive: nobody waits for that."""
+        """uvicorn sets this event when a body arrives. A beat is read whole: nothing waits."""
         return self
 
     def set(self) -> None:
