@@ -1,7 +1,10 @@
 """Everything that can go wrong, each with the stable code that clients see.
 
 CollectorError
+├── MalformedRequest         malformed_request   what came is not HTTP
 ├── MalformedJSON            malformed_json      the body is not JSON
+├── HeadTooLarge             head_too_large      the head is over its limits
+├── RequestTimeout           request_timeout     the request was not whole in time
 ├── InvalidField             invalid_field       a field of the body or the query is wrong
 ├── TooLarge                 too_large           the body is over its limit
 ├── Unauthenticated          unauthenticated     no key or session, or none that opens anything
@@ -38,6 +41,18 @@ class CollectorError(Exception):
         self.detail = detail
         self.errors = tuple(errors)
         self.headers: Mapping[str, str] = {}
+
+
+class MalformedRequest(CollectorError):
+    code = "malformed_request"
+
+
+class HeadTooLarge(CollectorError):
+    code = "head_too_large"
+
+
+class RequestTimeout(CollectorError):
+    code = "request_timeout"
 
 
 class MalformedJSON(CollectorError):

@@ -22,6 +22,7 @@ _AT_LEAST_1 = (
     "events_keep",
     "spells_keep_days",
     "session_days",
+    "request_seconds",
     "shutdown_seconds",
 )
 
@@ -77,6 +78,11 @@ class Settings:
     )
     session_days: int = _setting(
         7, "Days that a browser stays signed in, if its key lasts that long."
+    )
+    request_seconds: int = _setting(
+        20,
+        "How long a request may take from its first byte to its last, and a new connection to "
+        "say anything.",
     )
     shutdown_seconds: int = _setting(10, "How long a stopping collector answers what is under way.")
     log_level: str = _setting("info", "`debug`, `info`, `warning` or `error`.")

@@ -78,6 +78,8 @@ MAX_CPU_PCT: Final = 1_000_000
 CPU_PCT_DECIMALS: Final = 3
 # The last second of the year 9999: later than any clock that is merely wrong.
 MAX_TIME_SECONDS: Final = 253_402_300_799
+MAX_HEAD_BYTES: Final = 32768
+MAX_HEADERS: Final = 100
 MAX_BODY_BYTES: Final = 16 * 1024
 MAX_PAGE: Final = 10_000
 

@@ -17,7 +17,7 @@ from collector.errors import Unauthenticated
 # A few hundred bytes each. A fleet has one for each key, producer and length of body.
 MOST = 32_768
 # A beat's is some 300 bytes long; with a longer one there is something else about it.
-MAX_HEAD_BYTES = 8192
+MAX_BEAT_HEAD_BYTES = 8192
 _URL: Final = HEARTBEAT.encode()
 
 

@@ -13,17 +13,20 @@ from starlette.responses import Response
 from collector.errors import NO_ROUTE, CollectorError, Internal, MethodNotAllowed, NotFound
 
 STATUSES: Final = {
+    "malformed_request": 400,
     "malformed_json": 400,
     "unauthenticated": 401,
     "missing_scope": 403,
     "foreign_origin": 403,
     "not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "not_active": 409,
     "too_large": 413,
     "invalid_field": 422,
     "quota_exceeded": 429,
     "too_many_subscribers": 429,
+    "head_too_large": 431,
     "internal": 500,
     "overloaded": 503,
     "not_ready": 503,

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from collector.api import admission
+from collector.api.connection import BoundedProtocol
 from collector.api.envelope import fresh_identity, is_logged, log_request
-from collector.api.heads import MAX_HEAD_BYTES, Head, Heads
+from collector.api.heads import MAX_BEAT_HEAD_BYTES, Head, Heads
 from collector.api.parts import ARRIVED_AT
 from collector.api.problems import problem
 from collector.api.workers import HEARTBEAT, accepted
@@ -35,18 +36,15 @@ _JSON: Final[Pairs] = ((b"content-type", b"application/json"),)
 _heads = Heads()
 
 
-class Protocol(HttpToolsProtocol):
+class Protocol(BoundedProtocol):
     """One connection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # What the app's lifespan gave; an app that is not the collector gives none.
-        self._parts: Parts | None = self.app_state.get("parts")
         # A beat of which the rest is still to come.
         self._half: Half | None = None
         # The stamp of a beat that is handed to uvicorn late.
         self._arrived_at: int | None = None
-        self._is_within_a_request = False
         # When the newest beat was answered.
         self._resting_since = 0.0
 
@@ -55,16 +53,11 @@ class Protocol(HttpToolsProtocol):
             super().data_received(data)
 
     def on_message_begin(self) -> None:
-        self._is_within_a_request = True
         super().on_message_begin()
         if self._parts is not None:
             # A beat that was held before keeps the stamp of its first byte.
             stamp, self._arrived_at = self._arrived_at, None
             self.scope["state"][ARRIVED_AT] = stamp or self._parts.clock.now()
-
-    def on_message_complete(self) -> None:
-        self._is_within_a_request = False
-        super().on_message_complete()
 
     def timeout_keep_alive_handler(self) -> None:
         # Beats leave the timer as it was: a new one each time costs more than most of their steps.
@@ -90,7 +83,7 @@ class Protocol(HttpToolsProtocol):
             return False
         # Before anything else, so that nothing slow makes a worker look dead.
         stamp = parts.clock.now()
-        body_at = data.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
+        body_at = data.find(_END, 0, MAX_BEAT_HEAD_BYTES) + len(_END)
         head = _heads.read(data[:body_at]) if body_at >= len(_END) else None
         if head is None:
             return False
@@ -106,6 +99,8 @@ class Protocol(HttpToolsProtocol):
             return False
         self._unset_keepalive_if_required()
         self._half = half
+        self._owes_since = None
+        self._expect_more()
         return True
 
     def _goes_on(self, half: Half, data: bytes) -> bool:
@@ -128,9 +123,17 @@ class Protocol(HttpToolsProtocol):
             self._arrived_at = half.stamp
             super().data_received(bytes(half.read))
 
+    def _owes(self) -> bool:
+        return self._half is not None or super()._owes()
+
+    def _end_late(self) -> None:
+        # One that is half read becomes a request of uvicorn's, which then ends it.
+        self._leave_to_uvicorn()
+        super()._end_late()
+
     def _is_free(self) -> bool:
         return (
-            not self._is_within_a_request
+            not (self._is_within_a_request or self._unparsed or self._refusal)
             # Answers leave in the order of their requests, and only to those who read them.
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
