@@ -42,12 +42,18 @@ from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
 from collector.quotas import Quotas
+from collector.reader import Reader
+from collector.reads import Reads
 from collector.retention import DAY, Retention
 from collector.sessions import Sessions
 from collector.settings import Settings
 from collector.store.protocol import Store
 from collector.sweep import Sweep
+from collector.turns import Turns
 from collector.values import SECOND
+
+# Hundreds that come at once would keep everybody's beats waiting until all of them have begun.
+REQUESTS_A_TURN = 4
 
 ROUTES = [
     Route(workers.HEARTBEAT, workers.HeartbeatEndpoint(), methods=["POST"]),
@@ -99,8 +105,9 @@ def create_app(settings: Settings, *, store: Store, clock: Clock | None = None) 
 
 
 def stop_streams(app: Starlette) -> None:
-    """End the event streams, so that a server which is asked to stop can."""
+    """End the event streams, and who waits for a read: then a server that is to stop can."""
     app.state.parts.feed.stop()
+    app.state.parts.reads.stop()
 
 
 def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
@@ -113,11 +120,24 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
     )
     listener = Listener(store, clock, collector_id=uuid4().hex)
     keyring = Keyring(store, clock, metrics, verifiers=settings.verifiers)
-    feed = Feed(store, clock, limit=settings.subscribers)
+    reads = Reads(
+        store,
+        clock,
+        Reader(store.url),
+        at_once=settings.reads,
+        megabytes=settings.read_megabytes,
+    )
+    feed = Feed(store, clock, reads, limit=settings.subscribers)
     keyring.on_change(feed.heed)
     signed_in = Sessions(store, clock, used=keyring.used)
     keyring.on_change(signed_in.heed)
     metrics.watch("collector_subscribers", "Event streams that are open.", lambda: feed.followers)
+    metrics.watch("collector_reads", "Rosters and snapshots under way.", lambda: reads.under_way)
+    metrics.watch(
+        "collector_read_bytes",
+        "Bytes of rosters and snapshots that are being sent.",
+        lambda: reads.bytes_under_way,
+    )
     return Parts(
         store=store,
         clock=clock,
@@ -128,6 +148,8 @@ def _parts(settings: Settings, store: Store, clock: Clock) -> Parts:
         listener=listener,
         sweep=Sweep(store, clock, gone=listener.gone),
         feed=feed,
+        reads=reads,
+        requests=Turns(REQUESTS_A_TURN),
         quotas=Quotas(store, clock, settings),
         retention=Retention(store, clock, settings),
         session_lasts=settings.session_days * DAY,
@@ -156,7 +178,9 @@ async def _lifespan(app: Starlette) -> AsyncIterator[dict[str, Parts]]:
     ):
         yield {"parts": parts}
         parts.feed.stop()
+        parts.reads.stop()
     await parts.intake.close()
+    await parts.reads.close()
     await parts.keyring.close()
     # What was counted lately, for the processes that go on.
     parts.metrics.refresh()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from collector.values import Event, RosterQuery, Worker
+from collector.documents import Document
+from collector.values import Event, RosterQuery
 from collector.workers import project_line, seconds
 
 
@@ -42,11 +43,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole roster at a cursor: where a follower begins, or begins again."""
+    """The whole roster at a place in the log: where a follower begins, or begins again."""
 
-    cursor: str
-    at: int
-    workers: list[Worker]
+    document: Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +61,11 @@ class Lines:
 class Vitals:
     """Who beat lately, with what figures; no part of the log."""
 
-    at: int
-    workers: list[Worker]
-    encoded: dict[object, bytes]
+    document: Document
 
 
 Batch = Snapshot | Lines | Vitals
-T = TypeVar("T", Line, Lines, Vitals)
+T = TypeVar("T", Line, Lines)
 
 
 def once(told: T, encode: Callable[[T], bytes]) -> bytes:
@@ -94,19 +91,21 @@ class Filter:
         )
         return all(value is None or worker[name] == value for name, value in wanted)
 
-    def of(self, batch: Lines | Vitals) -> Lines | Vitals:
+    def of(self, batch: Lines) -> Lines:
         """What it matches of the batch; shared by all who want everything."""
         if self.is_open:
             return batch
-        if isinstance(batch, Lines):
-            lines = [line for line in batch.lines if self.matches(line.worker)]
-            return Lines(lines, batch.cursor, {})
-        workers = [worker for worker in batch.workers if self.matches(worker._asdict())]
-        return Vitals(batch.at, workers, {})
+        lines = [line for line in batch.lines if self.matches(line.worker)]
+        return Lines(lines, batch.cursor, {})
 
     @property
     def is_open(self) -> bool:
         return self.agent_name is None and self.project is None and self.region is None
 
-    def query(self) -> RosterQuery:
-        return RosterQuery(agent_name=self.agent_name, project=self.project, region=self.region)
+    def query(self, *, seen_since: int | None = None) -> RosterQuery:
+        return RosterQuery(
+            agent_name=self.agent_name,
+            project=self.project,
+            region=self.region,
+            seen_since=seen_since,
+        )

@@ -15,6 +15,7 @@ CollectorError
 ├── NotActive                not_active          the key is revoked, expired or rotated already
 ├── QuotaExceeded            quota_exceeded      the tenant has or does as much as it may
 ├── TooManySubscribers       too_many_subscribers  the tenant's streams are as many as may be
+├── TooManyReads             too_many_reads      the tenant's large reads are as many as may be
 ├── Overloaded               overloaded          a bounded queue is full
 ├── NotReady                 not_ready           a readiness check fails
 ├── Internal                 internal            a defect of ours
@@ -123,6 +124,14 @@ class TooManySubscribers(CollectorError):
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.headers = {"Retry-After": "10"}
+
+
+class TooManyReads(CollectorError):
+    code = "too_many_reads"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.headers = {"Retry-After": "1"}
 
 
 class Overloaded(CollectorError):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from collector.values import SECOND, Liveness, Worker
-from collector.workers import liveness, project
+from collector.workers import announced, liveness, project
 
 RUNTIME: Final = "worker-presence"
 CONNECTED: Final = "connected"
@@ -24,29 +24,33 @@ DOMAINS: Final = ("communications", "productivity", "research", "development", "
 ACTIVITY_PER_SESSION: Final = 20
 
 
-class Standing(NamedTuple):
-    """What the fleet's figures need of one worker."""
-
-    status: str
-    reason: str
-    sessions: int
+# The status, the reason and the sessions of one worker, as plain values for another process.
+Standing = tuple[str, str, int]
 
 
 class Tally:
     """The fleet's figures, kept true one worker at a time."""
 
-    def __init__(self, workers: Iterable[dict[str, Any]] = ()) -> None:
-        self._standings: dict[str, Standing] = {}
+    def __init__(self, standings: dict[str, Standing]) -> None:
+        self._standings = standings
         self._with: Counter[str] = Counter()
         self._sessions = 0
-        for worker in workers:
-            self._take(worker)
+        for standing in standings.values():
+            self._count(standing, 1)
 
     def note(self, worker: dict[str, Any]) -> bool:
         """Take in how this worker is now; whether any figure is another one for it."""
         before = self.health()
-        self._take(worker)
+        self.drop(worker["agent_id"])
+        standing = self._standings[worker["agent_id"]] = _standing(worker)
+        self._count(standing, 1)
         return self.health() != before
+
+    def drop(self, agent_id: str) -> None:
+        """This worker was removed, if it was there."""
+        standing = self._standings.pop(agent_id, None)
+        if standing is not None:
+            self._count(standing, -1)
 
     def health(self) -> dict[str, Any]:
         return {
@@ -60,23 +64,34 @@ class Tally:
             "overallHealth": self._overall(),
         }
 
-    def _take(self, worker: dict[str, Any]) -> None:
-        standing = Standing(worker["status"], worker["reason"], worker["active_sessions"])
-        if before := self._standings.get(worker["agent_id"]):
-            self._count(before, -1)
-        self._standings[worker["agent_id"]] = standing
-        self._count(standing, 1)
-
     def _count(self, standing: Standing, by: int) -> None:
-        self._with[standing.status] += by
-        self._with[standing.reason] += by
-        self._sessions += by * standing.sessions
+        status, reason, sessions = standing
+        self._with[status] += by
+        self._with[reason] += by
+        self._sessions += by * sessions
 
     def _overall(self) -> str:
         """Who left in good order is no loss."""
         if not self._with["lost"]:
             return "healthy"
         return "degraded" if self._with["alive"] else "critical"
+
+
+def standings(workers: Iterable[Worker]) -> dict[str, Standing]:
+    """What a tally begins with: each worker as the log says it is."""
+    found: dict[str, Standing] = {}
+    for worker in workers:
+        status, reason = announced(worker)
+        found[worker.agent_id] = (
+            status,
+            reason,
+            0 if status == "offline" else worker.active_sessions,
+        )
+    return found
+
+
+def _standing(worker: dict[str, Any]) -> Standing:
+    return worker["status"], worker["reason"], worker["active_sessions"]
 
 
 def runtime_info(version: str) -> dict[str, Any]:
@@ -96,11 +111,11 @@ def roster(
     return [project(worker, now, see(worker, now)) for worker in newest_first]
 
 
-def snapshot(workers: Collection[dict[str, Any]], tally: Tally, now: int) -> dict[str, Any]:
-    """The whole fleet, as a reader at `now` may see it."""
+def surroundings(workers: Collection[dict[str, Any]], now: int) -> dict[str, Any]:
+    """All that a snapshot says beside its nodes, as a reader at `now` may see it."""
     at = now / SECOND
+    tally = Tally({worker["agent_id"]: _standing(worker) for worker in workers})
     return {
-        "agents": [node(worker, at) for worker in workers],
         "tasks": [],
         "actionLog": [],
         "interventions": [],

@@ -16,6 +16,8 @@ _AT_LEAST_0 = ("max_workers", "max_keys", "max_beats_per_second")
 _AT_LEAST_1 = (
     "pool_size",
     "subscribers",
+    "reads",
+    "read_megabytes",
     "verifiers",
     "forget_after_days",
     "events_keep_days",
@@ -51,6 +53,15 @@ class Settings:
         8192, "Beats that may wait for their commit; one tenant may hold a quarter of them."
     )
     subscribers: int = _setting(1000, "Event streams that one tenant may have on one process.")
+    reads: int = _setting(
+        8,
+        "Rosters and snapshots that one tenant may have under way on one process, and as many "
+        "first batches of streams; all tenants together eight times as many. Others wait.",
+    )
+    read_megabytes: int = _setting(
+        32,
+        "Megabytes of them that are being sent to one tenant; all together four times as many.",
+    )
     max_workers: int = _setting(
         0,
         "Live workers that one tenant may have; 0 is no limit. One process keeps it exactly, "

@@ -196,7 +196,7 @@ async def test_a_defect_is_a_problem_document_that_tells_nothing(
 
     key = await fleet.key()
     await fleet.roster()
-    object.__setattr__(fleet.app.state.parts, "store", Broken())
+    fleet.app.state.parts.reads._store = Broken()
 
     answer = await fleet.http.get("/v1/agents", headers={"Authorization": f"Bearer {key}"})
 

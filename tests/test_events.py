@@ -253,7 +253,8 @@ async def test_a_follower_that_falls_behind_gets_a_fresh_snapshot(
 
     again = await anext(batches)
     assert isinstance(again, Snapshot)
-    assert len(again.workers) == 10
+    assert again.document.facts.workers == 10
+    await batches.aclose()
     subscription.close()
     assert parts.feed.followers == 0
 
@@ -507,7 +508,7 @@ async def test_a_client_that_goes_before_the_first_frame_leaves_nobody_behind(
         await asyncio.Event().wait()
 
     with pytest.raises(OSError, match="gone"):
-        await door.Stream(door.nothing(), subscription)(
+        await door.Stream(door.nothing(), parts.reads.turns, subscription)(
             {"type": "http", "method": "GET"}, wait, gone
         )
 

@@ -34,6 +34,11 @@ FLOORS = {
     "collector.removal": 3,
     "collector.quotas": 3,
     "collector.openorca": 3,
+    "collector.turns": 1,
+    "collector.documents": 3,
+    "collector.reader_process": 3,
+    "collector.reader": 3,
+    "collector.reads": 3,
     "collector.api": 4,
     "collector.app": 5,
     "collector.demo": 5,
@@ -46,12 +51,23 @@ SIDEWAYS = {
     ("collector.clock", "collector.values"),
     ("collector.gaps", "collector.workers"),
     ("collector.keys", "collector.look_ups"),
+    ("collector.batches", "collector.documents"),
     ("collector.batches", "collector.workers"),
+    ("collector.documents", "collector.openorca"),
+    ("collector.documents", "collector.workers"),
     ("collector.events", "collector.batches"),
+    ("collector.events", "collector.documents"),
+    ("collector.events", "collector.reads"),
     ("collector.openorca", "collector.workers"),
     ("collector.quotas", "collector.workers"),
+    ("collector.reader", "collector.documents"),
+    ("collector.reader", "collector.reader_process"),
+    ("collector.reader_process", "collector.documents"),
+    ("collector.reader_process", "collector.store"),
+    ("collector.reads", "collector.documents"),
+    ("collector.reads", "collector.reader"),
 }
-# Only app and the command line open a store; the rest is handed one.
+# Only the command line and the process that reads open a store; the rest is handed one.
 KEEPERS = {
     "sqlalchemy": ("collector.store",),
     "asyncpg": ("collector.store",),
@@ -63,7 +79,7 @@ KEEPERS = {
     "click": ("collector.cli",),
     "argon2": ("collector.keys",),
     "prometheus_client": ("collector.metrics",),
-    "collector.store.open": ("collector.cli", "collector.store"),
+    "collector.store.open": ("collector.cli", "collector.store", "collector.reader_process"),
 }
 
 # What proves a store may see what it promises; its own constants would hide a wrong one.

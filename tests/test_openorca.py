@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from collector import events as feed
-from collector.openorca import Tally, lasting, machines, node
+from collector.openorca import Tally, lasting, machines, node, standings
 from collector.values import NO_GAP, SECOND
 from collector.workers import project
 from tests.factories import START, at, beat, worker
@@ -525,7 +525,7 @@ def test_a_machine_is_where_its_newest_worker_says() -> None:
 
 def test_a_tally_says_whether_a_figure_changed() -> None:
     idle = project(worker(), START)
-    tally = Tally([idle])
+    tally = Tally(standings([worker()]))
 
     assert not tally.note(idle)
     assert tally.note(project(worker(status="busy"), START))

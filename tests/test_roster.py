@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from collector.api import workers as door
+from collector import documents
 from collector.values import SECOND
 from contract.worker import Roster, Worker
 from tests.factories import START
@@ -193,7 +193,7 @@ async def test_a_roster_in_pieces_is_the_roster(
         await fleet.beat(f"w-{nth}")
     whole = (await fleet.get("/v1/agents")).json()
 
-    monkeypatch.setattr(door, "PIECE", 2)
+    monkeypatch.setattr(documents, "CHUNK", 2)
 
     assert (await fleet.get("/v1/agents")).json() == whole
     assert len(whole["workers"]) == 5

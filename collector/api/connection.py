@@ -72,6 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._fed_to_head = 0
         # What was read and is not parsed yet.
         self._unparsed = bytearray()
+        self._waits_for_turn = False
         # Since when the client owes us something, by the loop's clock.
         self._owes_since: float | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -94,22 +95,48 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None:
             return
-        if self._unparsed or len(data) > PIECE_BYTES:
+        if self._unparsed or len(data) > PIECE_BYTES or not self._has_turn():
             self._unparsed += data
             self._parse_some()
         else:
             self._feed(data)
         self._expect_more()
 
+    def _has_turn(self) -> bool:
+        """Whether a request may begin in this turn of the loop; else we are called in another."""
+        if self._is_within_a_request or self._parts is None:
+            return True
+        if self._waits_for_turn:
+            return False
+        if self._parts.requests.is_mine():
+            return True
+        self._waits_for_turn = True
+        self._parts.requests.call(self._on_turn)
+        return False
+
+    def _on_turn(self) -> None:
+        self._waits_for_turn = False
+        if self._unparsed and self.parser is not None and self._is_parsing():
+            self._feed(self._next_piece())
+            self._go_on()
+
     def _parse_some(self) -> None:
         """Parse what was read, piece by piece, until enough requests wait."""
-        while self._unparsed and len(self.pipeline) < MAX_PIPELINED and self._is_parsing():
-            piece = bytes(self._unparsed[:PIECE_BYTES])
-            del self._unparsed[:PIECE_BYTES]
-            self._feed(piece)
+        while (
+            self._unparsed
+            and len(self.pipeline) < MAX_PIPELINED
+            and self._is_parsing()
+            and self._has_turn()
+        ):
+            self._feed(self._next_piece())
         self.flow.is_full = bool(self._unparsed)
         if self.flow.is_full:
             self.flow.pause_reading()
+
+    def _next_piece(self) -> bytes:
+        piece = bytes(self._unparsed[:PIECE_BYTES])
+        del self._unparsed[:PIECE_BYTES]
+        return piece
 
     def _is_parsing(self) -> bool:
         return self._refusal is None and not self.transport.is_closing()

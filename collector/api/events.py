@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import aclosing, closing
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
 
 from pydantic_core import to_json
 from sse_starlette import EventSourceResponse
@@ -14,12 +13,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from collector.api import auth, queries
+from collector.api.large import PART_BYTES, LargeResponse, send_in_turns
 from collector.api.parts import Parts
 from collector.batches import Batch, Filter, Line, Lines, Snapshot, Vitals, once
+from collector.documents import frame
 from collector.errors import Overloaded
 from collector.events import Subscription
-from collector.values import SECOND, Worker
-from collector.workers import announced, project, project_vitals
+from collector.turns import Turns
 from contract.vocabulary import MAX_LAST, MAX_WAIT_SECONDS
 
 # Streams end by themselves when the feed stops; the library would cut them in mid-sentence.
@@ -28,7 +28,6 @@ AppStatus.enable_automatic_graceful_drain = False
 KEEPALIVE_SECONDS = 15
 SEND_SECONDS = 30
 RETRY = b"retry: 2000\n\n"
-CHUNK = 500
 FILTERS = ("agent_name", "project", "region")
 
 
@@ -39,9 +38,9 @@ async def stream(request: Request) -> Response:
     given = queries.single(request, (*FILTERS, "after"))
     cursor = request.headers.get("last-event-id") or given.get("after")
     if request.method == "HEAD":
-        return Stream(nothing(), None)
+        return Stream(nothing(), parts.reads.turns)
     subscription = await parts.feed.subscribe(principal, cursor, _filter(given))
-    return Stream(_frames(subscription.batches()), subscription)
+    return Stream(_frames(subscription.batches()), parts.reads.turns, subscription)
 
 
 async def poll(request: Request) -> Response:
@@ -52,24 +51,35 @@ async def poll(request: Request) -> Response:
     wait = queries.number(given, "wait", least=0, most=MAX_WAIT_SECONDS, default=0)
     last = queries.whole(given, "last", least=0, most=MAX_LAST, default=0)
     subscription = await parts.feed.subscribe(
-        principal, given.get("after"), _filter(given), vitals=False, wait=wait
+        principal, given.get("after"), _filter(given), snapshots="poll", vitals=False, wait=wait
     )
     if "last" in given:
         subscription = subscription.rewound(last)
-    batch, cursor = await _first(subscription)
-    if cursor is None:
-        raise Overloaded("The collector is stopping.")
-    return Response(
-        to_json({"events": list(_bodies(batch)), "cursor": cursor}), media_type="application/json"
-    )
+    async with AsyncExitStack() as held:
+        held.callback(subscription.close)
+        batches = await held.enter_async_context(aclosing(subscription.batches()))
+        batch, cursor = await _first(batches, subscription.cursor)
+        if cursor is None:
+            raise Overloaded("The collector is stopping.")
+        events = _events(batch)
+        ending = b'],"cursor":' + to_json(cursor) + b"}"
+        # The place of a snapshot is kept until the answer is sent.
+        sent = held.pop_all()
+    return LargeResponse([b'{"events":[', *events, ending], parts.reads.turns, sent)
 
 
 class Stream(EventSourceResponse):
     """An endless answer of frames that are encoded already."""
 
-    def __init__(self, frames: AsyncGenerator[bytes], subscription: Subscription | None) -> None:
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes],
+        turns: Turns,
+        subscription: Subscription | None = None,
+    ) -> None:
         super().__init__(frames, ping=KEEPALIVE_SECONDS, send_timeout=SEND_SECONDS, sep="\n")
         self._frames = frames
+        self._turns = turns
         self._subscription = subscription
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,10 +104,20 @@ class Stream(EventSourceResponse):
         )
         async with aclosing(self._frames) as frames:
             async for chunk in frames:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await self._send(chunk, send)
+                # While the stream waits for news, nothing keeps what it was sent.
+                del chunk
         async with self._send_lock:
             self.active = False
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, chunk: bytes, send: Send) -> None:
+        if len(chunk) <= PART_BYTES:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        else:
+            # No keepalive comes between the parts of a frame.
+            async with self._send_lock:
+                await send_in_turns([chunk], self._turns, send)
 
 
 async def nothing() -> AsyncGenerator[bytes]:
@@ -106,40 +126,48 @@ async def nothing() -> AsyncGenerator[bytes]:
     yield b""
 
 
-async def _first(subscription: Subscription) -> tuple[Snapshot | Lines | None, str | None]:
+async def _first(
+    batches: AsyncIterator[Batch], cursor: str | None
+) -> tuple[Snapshot | Lines | None, str | None]:
     """The first batch with anything in it, and the cursor to go on from, whatever came of it."""
-    cursor = subscription.cursor
-    with closing(subscription):
-        async for batch in subscription.batches():
-            assert not isinstance(batch, Vitals)
-            cursor = batch.cursor
-            if isinstance(batch, Snapshot) or batch.lines:
-                return batch, cursor
+    async for batch in batches:
+        assert not isinstance(batch, Vitals)
+        if isinstance(batch, Snapshot):
+            return batch, batch.document.cursor
+        cursor = batch.cursor
+        if batch.lines:
+            return batch, cursor
     return None, cursor
 
 
-def _bodies(batch: Snapshot | Lines | None) -> Iterable[dict[str, Any]]:
+def _events(batch: Snapshot | Lines | None) -> list[bytes]:
+    """The members of a poll's list."""
     match batch:
         case Lines(lines):
-            return (line.body for line in lines)
-        case Snapshot():
-            return _snapshot_chunks(batch)
-    return ()
+            return [to_json([line.body for line in lines])[1:-1]]
+        case Snapshot(document):
+            return document.pieces
+    return []
 
 
-async def _frames(batches: AsyncIterator[Batch]) -> AsyncGenerator[bytes]:
+async def _frames(batches: AsyncGenerator[Batch]) -> AsyncGenerator[bytes]:
     yield RETRY
-    async for batch in batches:
-        match batch:
-            case Lines(lines):
-                if lines:
-                    yield once(batch, _lines_frames)
-            case Snapshot(cursor):
-                for chunk in _snapshot_chunks(batch):
-                    # Only the last chunk is a place to resume from.
-                    yield frame("snapshot", chunk, None if chunk["more"] else cursor)
-            case Vitals():
-                yield once(batch, _vitals_frames)
+    # Closed with this one, so that a snapshot's place is free as soon as its stream has ended.
+    async with aclosing(batches):
+        async for batch in batches:
+            for piece in _pieces(batch):
+                yield piece
+                del piece
+            # While the stream waits for news, nothing keeps what it was sent.
+            del batch
+
+
+def _pieces(batch: Batch) -> list[bytes]:
+    match batch:
+        case Lines(lines):
+            return [once(batch, _lines_frames)] if lines else []
+        case Snapshot(document) | Vitals(document):
+            return document.pieces
 
 
 def _lines_frames(batch: Lines) -> bytes:
@@ -148,43 +176,6 @@ def _lines_frames(batch: Lines) -> bytes:
 
 def _line_frame(line: Line) -> bytes:
     return frame(line.type, line.body, line.cursor)
-
-
-def _vitals_frames(vitals: Vitals) -> bytes:
-    return b"".join(
-        frame(
-            "vitals",
-            {
-                "type": "vitals",
-                "at": vitals.at / SECOND,
-                "workers": [project_vitals(worker) for worker in chunk],
-            },
-        )
-        for chunk in _chunks(vitals.workers)
-    )
-
-
-def _snapshot_chunks(snapshot: Snapshot) -> Iterable[dict[str, Any]]:
-    chunks = _chunks(snapshot.workers) or [[]]
-    for place, chunk in enumerate(chunks, 1):
-        yield {
-            "type": "snapshot",
-            "cursor": snapshot.cursor,
-            "at": snapshot.at / SECOND,
-            "workers": [project(worker, snapshot.at, announced(worker)) for worker in chunk],
-            "more": place < len(chunks),
-        }
-
-
-def _chunks(workers: list[Worker]) -> list[list[Worker]]:
-    return [workers[start : start + CHUNK] for start in range(0, len(workers), CHUNK)]
-
-
-def frame(event: str | None, body: dict[str, Any], cursor: str | None = None) -> bytes:
-    """One event of a stream; unnamed and without an id where those are None."""
-    name = b"" if event is None else f"event: {event}\n".encode()
-    place = b"" if cursor is None else f"id: {cursor}\n".encode()
-    return name + place + b"data: " + to_json(body) + b"\n\n"
 
 
 def _filter(given: dict[str, str]) -> Filter:

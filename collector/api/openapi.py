@@ -23,7 +23,8 @@ from contract.vocabulary import KEY_PATTERN, SESSION_COOKIE
 PROBLEM: Final = "application/problem+json"
 REF: Final = "#/components/schemas/{model}"
 # What any route may answer, and what any route with a key may.
-_OF_ALL: Final = ("internal",)
+# The first three are said by the connection, before it is known which route is meant.
+_OF_ALL: Final = ("malformed_request", "request_timeout", "head_too_large", "internal")
 _OF_GUARDED: Final = ("unauthenticated", "missing_scope", "overloaded", "store_unavailable")
 # And what may be answered to a cookie that is to change something.
 _OF_WRITES: Final = ("foreign_origin",)

@@ -189,7 +189,7 @@ OPERATIONS: Final[dict[Door, Operation]] = {
         "read",
         Answer(200, "The tenant's workers.", Roster),
         (STATUS, *MATCHING, SEEN_WITHIN, LIMIT, CURSOR),
-        refusals=("invalid_field",),
+        refusals=("invalid_field", "too_many_reads"),
     ),
     ("DELETE", "/v1/agents"): Operation(
         WORKERS,
@@ -347,13 +347,17 @@ OPERATIONS: Final[dict[Door, Operation]] = {
         "read",
         Answer(200, "What came since, or a snapshot.", Events),
         (AFTER, WAIT, LAST, *MATCHING),
-        refusals=("invalid_field", "too_many_subscribers"),
+        refusals=("invalid_field", "too_many_reads", "too_many_subscribers"),
     ),
     ("GET", "/openorca/runtime-info"): Operation(
         CONSOLE, "What of that console works here.", None, Answer(200, "That.", RuntimeInfo)
     ),
     ("GET", "/openorca/snapshot"): Operation(
-        CONSOLE, "The whole fleet.", "read", Answer(200, "The fleet now.", ConsoleSnapshot)
+        CONSOLE,
+        "The whole fleet.",
+        "read",
+        Answer(200, "The fleet now.", ConsoleSnapshot),
+        refusals=("too_many_reads",),
     ),
     ("GET", "/openorca/events"): Operation(
         CONSOLE,

@@ -12,11 +12,13 @@ from collector.intake import Intake
 from collector.keys import Keyring
 from collector.metrics import Metrics
 from collector.quotas import Quotas
+from collector.reads import Reads
 from collector.retention import Retention
 from collector.sessions import Sessions
 from collector.settings import Settings
 from collector.store.protocol import Store
 from collector.sweep import Sweep
+from collector.turns import Turns
 
 # Under this name a connection tells the app when a request's first byte came.
 ARRIVED_AT: Final = "arrived_at"
@@ -33,6 +35,9 @@ class Parts:
     listener: Listener
     sweep: Sweep
     feed: Feed
+    reads: Reads
+    # A turn of the event loop begins so many requests; beats that are let in at once are apart.
+    requests: Turns
     quotas: Quotas
     retention: Retention
     # How long a browser stays signed in, in microseconds.

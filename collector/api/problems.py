@@ -25,6 +25,7 @@ STATUSES: Final = {
     "too_large": 413,
     "invalid_field": 422,
     "quota_exceeded": 429,
+    "too_many_reads": 429,
     "too_many_subscribers": 429,
     "head_too_large": 431,
     "internal": 500,

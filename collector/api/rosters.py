@@ -6,14 +6,14 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from starlette.requests import Request
 
 from collector.api import queries
 from collector.errors import InvalidField
-from collector.values import SECOND, RosterQuery, Walk, Worker
+from collector.values import SECOND, RosterQuery, Walk
 from contract.vocabulary import MAX_INTEGER, MAX_PAGE, MAX_TEXT, MAX_TIME_SECONDS, STATUSES, Status
 
 REMOVAL = ("status", "agent_name", "project", "region", "unseen_for", "dry_run")
@@ -27,17 +27,9 @@ class Asked:
     query: RosterQuery
     as_of: int
 
-    def one_more(self) -> RosterQuery:
-        """The query, asking for one worker past the page: whether there is a next one."""
-        limit = self.query.limit
-        return self.query if limit is None else replace(self.query, limit=limit + 1)
-
-    def page(self, found: Sequence[Worker]) -> tuple[Sequence[Worker], str | None]:
-        limit = self.query.limit
-        if limit is None or len(found) <= limit:
-            return found, None
-        last = found[limit - 1]
-        return found[:limit], _cursor(Walk(self.as_of, last.first_seen, last.agent_id))
+    def cursor_after(self, last: tuple[int, str] | None) -> str | None:
+        """The next page's cursor, where this one's last worker is not the last of all."""
+        return None if last is None else _cursor(Walk(self.as_of, *last))
 
 
 def parse(request: Request, now: int) -> Asked:

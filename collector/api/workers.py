@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TypeVar
 from urllib.parse import unquote
@@ -16,14 +15,14 @@ from starlette.types import Receive, Scope, Send
 
 from collector import removal
 from collector.api import admission, auth, rosters
+from collector.api.large import LargeResponse
 from collector.api.parts import Parts, arrived_at
+from collector.documents import Question
 from collector.errors import CollectorError, NotFound
-from collector.values import SECOND, Act, Gap, Worker
+from collector.values import SECOND, Act, Gap
 from collector.workers import project
 from contract.vocabulary import BEAT_SECONDS
 
-# Of a roster, so many workers are encoded at a time: some two milliseconds.
-PIECE = 500
 HEARTBEAT = "/v1/agents/heartbeat"
 UNKNOWN = "There is no worker with this agent_id."
 T = TypeVar("T")
@@ -50,16 +49,19 @@ class RosterEndpoint(HTTPEndpoint):
     async def get(self, request: Request) -> Response:
         parts = Parts.of(request)
         principal = await auth.admit(parts, request, "read")
-        now = parts.clock.now()
-        asked = rosters.parse(request, now)
-        matching = await parts.store.roster(principal.tenant_id, asked.one_more(), now=now)
-        page, cursor = asked.page(matching)
-        rest = {
-            "server_time": now / SECOND,
-            "next_cursor": cursor,
-            "recent_gap": _recent_gap(parts.listener.recent()),
-        }
-        return Response(await _encoded(page, now, rest), media_type="application/json")
+        asked = rosters.parse(request, parts.clock.now())
+        question = Question("roster", principal.tenant_id, asked.query)
+        async with AsyncExitStack() as held:
+            document = await held.enter_async_context(parts.reads.document(question))
+            rest = {
+                "server_time": document.made_at / SECOND,
+                "next_cursor": asked.cursor_after(document.facts.last),
+                "recent_gap": _recent_gap(parts.listener.recent()),
+            }
+            ending = b"]," + to_json(rest)[1:]
+            # Its place is kept until the answer is sent.
+            sent = held.pop_all()
+        return LargeResponse([b'{"workers":[', *document.pieces, ending], parts.reads.turns, sent)
 
     async def delete(self, request: Request) -> Response:
         """Remove everybody who matches, or only say who would be."""
@@ -93,16 +95,6 @@ class WorkerEndpoint(HTTPEndpoint):
         if not await parts.store.remove(principal.tenant_id, [agent_id], now=now, act=act):
             raise NotFound(UNKNOWN)
         return Response(status_code=204)
-
-
-async def _encoded(workers: Sequence[Worker], now: int, rest: Mapping[str, object]) -> bytes:
-    """The roster's body, joined once: it may be megabytes. Others have a turn after each piece."""
-    pieces = [b'{"workers":[']
-    for start in range(0, len(workers), PIECE):
-        piece = [project(worker, now) for worker in workers[start : start + PIECE]]
-        pieces += (b"," if start else b"", to_json(piece)[1:-1])
-        await asyncio.sleep(0)
-    return b"".join((*pieces, b"],", to_json(rest)[1:]))
 
 
 def found(answer: T | None) -> T:

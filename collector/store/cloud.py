@@ -91,6 +91,7 @@ told AS ({telling.removed(_DIALECT, _UP, "$4::bigint")}){_NUMBER}"""
 class CloudStore(RelationalStore):
     def __init__(self, url: str, *, direct_url: str | None = None, pool_size: int = 5) -> None:
         super().__init__()
+        self.url = url
         self._direct_dsn = _dsn(direct_url or url)
         self._engine = _engine(
             _dsn(url),

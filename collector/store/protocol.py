@@ -48,6 +48,11 @@ class Store(Protocol):
 
     # Opening
 
+    @property
+    def url(self) -> str:
+        """By this another process of the machine opens the same store; it may hold a password."""
+        ...
+
     async def open(self, *, serving: bool = False) -> None:
         """Be ready for every other method, `serving` as a collector or beside one.
 
@@ -108,6 +113,10 @@ class Store(Protocol):
         immutable, so a worker present throughout a walk appears exactly once. A status is
         matched as a reader at `now` sees it, never as the row has it.
         """
+        ...
+
+    async def has_more_workers(self, tenant_id: str, *, than: int) -> bool:
+        """Whether the tenant has more workers than that; never counts further."""
         ...
 
     async def worker(self, tenant_id: str, agent_id: str) -> Worker | None:

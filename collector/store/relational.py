@@ -70,6 +70,9 @@ class RelationalStore(ABC):
     async def roster(self, tenant_id: str, query: RosterQuery, *, now: int) -> list[Worker]:
         return await self._read(workers.roster, tenant_id, query, now)
 
+    async def has_more_workers(self, tenant_id: str, *, than: int) -> bool:
+        return await self._read(workers.has_more, tenant_id, than)
+
     async def worker(self, tenant_id: str, agent_id: str) -> Worker | None:
         return await self._read(workers.worker, tenant_id, agent_id)
 

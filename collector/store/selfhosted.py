@@ -56,6 +56,7 @@ DELETE FROM workers WHERE (tenant_id, agent_id) IN (
 class SelfHostedStore(RelationalStore):
     def __init__(self, path: Path) -> None:
         super().__init__()
+        self.url = URL.create("sqlite", database=str(path.absolute())).render_as_string()
         self._path = path
         self._writes = _engine(path, begin="BEGIN IMMEDIATE", pool_size=1)
         self._reads = _engine(path, begin="BEGIN", pool_size=READERS)

@@ -18,6 +18,11 @@ def roster(conn: Connection, tenant_id: str, query: RosterQuery, now: int) -> li
     return list(map(Worker._make, conn.execute(_ordered(statement, query)).cursor.fetchall()))
 
 
+def has_more(conn: Connection, tenant_id: str, than: int) -> bool:
+    some = select(_c.agent_id).where(_c.tenant_id == tenant_id).limit(than + 1).subquery()
+    return bool(conn.execute(select(func.count()).select_from(some)).scalar_one() > than)
+
+
 def worker(conn: Connection, tenant_id: str, agent_id: str) -> Worker | None:
     row = conn.execute(
         _WORKERS.where(_c.tenant_id == tenant_id, _c.agent_id == agent_id)

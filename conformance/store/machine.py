@@ -249,6 +249,8 @@ class StoreMachine(RuleBasedStateMachine):
         asked = replace(query, seen_since=None if ago is None else self.now - ago)
         self._agree(lambda store: _walk(store, tenant_id, asked, now))
         self._read(call("summary", tenant_id, now=now))
+        for than in range(4):
+            self._read(call("has_more_workers", tenant_id, than=than))
         self._read(call("holdings", tenant_id))
         for steps in (1, 7):
             since, step = now - 20 * SECOND * steps, 20 * SECOND

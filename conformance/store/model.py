@@ -41,6 +41,9 @@ class Log:
 class Model(Operators):
     """Keeps every promise of `Store`; each method ends without waiting, and so is atomic."""
 
+    # No other process can open it.
+    url = ""
+
     def __init__(self) -> None:
         super().__init__()
         self.rows: dict[Place, Row] = {}
@@ -112,6 +115,9 @@ class Model(Operators):
             after = (query.after.first_seen, query.after.agent_id)
             walked = [worker for worker in walked if _step(worker) < after]
         return walked[: query.limit]
+
+    async def has_more_workers(self, tenant_id: str, *, than: int) -> bool:
+        return len(list(self._of(tenant_id))) > than
 
     async def worker(self, tenant_id: str, agent_id: str) -> Worker | None:
         row = self.rows.get((tenant_id, agent_id))

@@ -1,0 +1,58 @@
+"""Answers that hold a whole roster: sent a piece at a time, with a turn for others in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from collector.turns import Turns
+
+# A connection is given so much at once.
+PART_BYTES: Final = 64 * 1024
+# A reader that takes longer for one part holds its tenant's place, and is given up.
+PART_SECONDS: Final = 10
+
+
+class LargeResponse(Response):
+    """A JSON document in pieces, and what is let go of once the last one is sent."""
+
+    def __init__(self, pieces: Sequence[bytes], turns: Turns, held: AsyncExitStack) -> None:
+        super().__init__(media_type="application/json")
+        self.headers["content-length"] = str(sum(map(len, pieces)))
+        self._pieces = pieces
+        self._turns = turns
+        self._held = held
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        async with self._held:
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            try:
+                await send_in_turns(self._pieces, self._turns, send)
+            except TimeoutError:
+                raise ClientDisconnect from None
+            await send({"type": "http.response.body"})
+
+
+async def send_in_turns(pieces: Iterable[bytes], turns: Turns, send: Send) -> None:
+    """Send all of it, and the answer goes on; raise TimeoutError if its reader takes too long."""
+    for part in _parts(pieces):
+        await turns.take()
+        async with asyncio.timeout(PART_SECONDS):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+
+
+def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces, those that are too large cut in parts."""
+    for piece in pieces:
+        if len(piece) <= PART_BYTES:
+            yield piece
+        else:
+            for start in range(0, len(piece), PART_BYTES):
+                yield piece[start : start + PART_BYTES]
