@@ -416,6 +416,22 @@ async def test_a_stop_ends_every_wait_at_once(store: Store, clock: TestClock) ->
 # Over HTTP.
 
 
+@pytest.mark.parametrize(
+    "lengths", [[], [0], [3], [4], [5], [1, 2], [2, 2, 9, 0, 1], [12], [1] * 9]
+)
+def test_parts_are_the_same_bytes_in_even_lengths(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "PART_BYTES", 4)
+    pieces = [bytes([n]) * length for n, length in enumerate(lengths)]
+
+    cut = list(large.parts(pieces))
+
+    assert b"".join(cut) == b"".join(pieces)
+    assert [len(each) for each in cut[:-1]] == [4] * (len(cut) - 1)
+    assert all(cut)
+
+
 async def test_a_read_too_many_is_answered_429(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,17 +42,23 @@ class LargeResponse(Response):
 
 async def send_in_turns(pieces: Iterable[bytes], turns: Turns, send: Send) -> None:
     """Send all of it, and the answer goes on; raise TimeoutError if its reader takes too long."""
-    for part in _parts(pieces):
+    for part in parts(pieces):
         await turns.take()
         async with asyncio.timeout(PART_SECONDS):
             await send({"type": "http.response.body", "body": part, "more_body": True})
 
 
-def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The pieces, those that are too large cut in parts."""
+def parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes, in parts of PART_BYTES, but for the last: each is one system call."""
+    waiting: list[bytes] = []
+    length = 0
     for piece in pieces:
-        if len(piece) <= PART_BYTES:
-            yield piece
-        else:
-            for start in range(0, len(piece), PART_BYTES):
-                yield piece[start : start + PART_BYTES]
+        start = 0
+        while length + len(piece) - start >= PART_BYTES:
+            end = start + PART_BYTES - length
+            yield b"".join((*waiting, piece[start:end]))
+            waiting, length, start = [], 0, end
+        waiting.append(piece[start:])
+        length += len(piece) - start
+    if length:
+        yield b"".join(waiting)
