@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from collector.clock import Clock, every
+from collector.errors import StoreError
 from collector.store.protocol import Store
 from collector.values import GAP, SECOND, Gap
 from collector.workers import gone_before
@@ -29,12 +30,25 @@ class Listener:
         self._clock = clock
         self._collector_id = collector_id
         self._gaps: list[Gap] = []
-        # When the store last took this collector's own beat.
+        # When the store last took this collector's own beat, and when the one under way began.
         self.listened_at = 0
+        self.listening_since: int | None = None
+        # When one failed, until one succeeds.
+        self.failed_at: int | None = None
 
     async def listen(self) -> None:
         """Say that this collector listens; before the first beat, so that a gap is known to it."""
-        now = self._clock.now()
+        self.listening_since = self._clock.now()
+        try:
+            await self._listen(self.listening_since)
+        except StoreError:
+            self.failed_at = self._clock.now()
+            raise
+        finally:
+            self.listening_since = None
+        self.failed_at = None
+
+    async def _listen(self, now: int) -> None:
         gap = await self._store.listen(self._collector_id, now=now)
         if gap is not None:
             _log.warning("no collector listened for %d s", (gap.ended_at - gap.began_at) // SECOND)

@@ -33,6 +33,9 @@ SHARE = 4
 # A batch of fewer is worth a few more looks, so many at most, at who has something to read.
 FEW = 8
 LOOKS = 8
+# Both attempts at a commit, together. A beat that comes while another batch fails waits for that
+# one and for its own: it is refused within 12 s in all.
+COMMIT_SECONDS = 5.5
 
 # Called once: with None when the beat is committed, or with what kept it from that.
 Answer = Callable[[CollectorError | None], None]
@@ -70,8 +73,9 @@ class Intake:
         self._writer: asyncio.Task[None] | None = None
         # When the commit under way began.
         self.committing_since: int | None = None
-        # When a commit failed, until one succeeds.
+        # When a commit failed, until one succeeds; and when one did.
         self.failed_at: int | None = None
+        self.committed_at = 0
         metrics.watch(
             "collector_queue_beats", "Beats waiting for their commit.", lambda: self._waiting
         )
@@ -187,6 +191,7 @@ class Intake:
             return error
         else:
             self.failed_at = None
+            self.committed_at = self._clock.now()
         return None
 
     async def _store_newest(self, batch: Batch) -> None:
@@ -195,14 +200,22 @@ class Intake:
         self._metrics.batch_size.observe(len(beats))
         started, self.committing_since = time.perf_counter(), self._clock.now()
         try:
-            await self._store.commit(beats, now=self._clock.now(), gone=self._gone())
-        except StoreUnavailable:
-            # Repeating is safe even if the first attempt did commit: equal stamps change nothing.
-            self._metrics.commit_retries.inc()
-            await self._store.commit(beats, now=self._clock.now(), gone=self._gone())
+            async with asyncio.timeout(COMMIT_SECONDS):
+                await self._try_twice(beats)
+        except TimeoutError:
+            raise StoreUnavailable(f"no commit within {COMMIT_SECONDS} s") from None
         finally:
             self.committing_since = None
             self._metrics.commit_seconds.observe(time.perf_counter() - started)
+
+    async def _try_twice(self, beats: list[Beat]) -> None:
+        try:
+            await self._store.commit(beats, now=self._clock.now(), gone=self._gone())
+        except StoreUnavailable as error:
+            _log.warning("commit is tried again: %s", error)
+            # Repeating is safe even if the first attempt did commit: equal stamps change nothing.
+            self._metrics.commit_retries.inc()
+            await self._store.commit(beats, now=self._clock.now(), gone=self._gone())
 
     def _answer(self, batch: Batch, error: CollectorError | None) -> None:
         """Once each: the parts of a batch that was halved share their lists with the whole."""

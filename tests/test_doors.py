@@ -277,7 +277,7 @@ async def _full(*_: object, **__: object) -> None:
 
 async def test_readiness_sees_a_commit_that_hangs(fleet: Fleet) -> None:
     fleet.app.state.parts.intake.committing_since = fleet.clock.now()
-    fleet.clock.move(5)
+    fleet.clock.move(3)
     assert (await fleet.http.get("/readyz")).status_code == 200
 
     fleet.clock.move(0.001)

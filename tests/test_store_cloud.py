@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from sqlalchemy import make_url
 from sqlalchemy.exc import InvalidatePoolError
 
 from collector.errors import StoreUnavailable
@@ -14,6 +15,7 @@ from collector.store import cloud
 from collector.store.cloud import CloudStore
 from tests.conftest import BACKENDS
 from tests.factories import START, beat
+from tests.relay import Relay
 from tests.strict import skip
 
 GONE = [
@@ -89,3 +91,47 @@ async def test_a_connection_that_hangs_is_given_up_and_replaced(
             with pytest.raises(StoreUnavailable):
                 await store.commit([beat("a")], now=START, gone=0)
         assert await store.commit([beat("a")], now=START, gone=0)
+
+
+@pytest.mark.anyio
+async def test_a_server_that_falls_silent_is_told_to_readers_and_lets_go_of_the_store(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud, "STATEMENT_SECONDS", 1)
+    url = make_url(store_url)
+    async with Relay.before(url.host or "127.0.0.1", url.port or 5432) as relay:
+        through = url.set(host="127.0.0.1", port=relay.port).render_as_string(hide_password=False)
+        store = CloudStore(through)
+        await store.open(serving=True)
+        await store.commit([beat("a")], now=START, gone=0)
+        relay.passes.clear()
+
+        async with asyncio.timeout(10):
+            reads = [store.worker("acme", "a") for _ in range(10)]
+            writes = [store.use_keys(["nobody's"], now=START) for _ in range(10)]
+            told = await asyncio.gather(*reads, *writes, return_exceptions=True)
+        assert {type(each) for each in told} == {StoreUnavailable}
+
+        relay.passes.set()
+        async with asyncio.timeout(10):
+            assert await store.worker("acme", "a")
+            assert await store.commit([beat("b")], now=START, gone=0)
+        relay.passes.clear()
+        async with asyncio.timeout(10):
+            await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_migration_that_does_not_end_is_told_to_the_next(
+    store: CloudStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud, "MIGRATION_WAIT_SECONDS", 0.5)
+    other = await asyncpg.connect(store._direct_dsn)
+    await other.execute(f"SELECT pg_advisory_lock({cloud.MIGRATION_LOCK})")
+
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreUnavailable, match="another migration"):
+            await store.migrate()
+
+    await other.close()
+    await store.migrate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -16,7 +17,7 @@ import httpx2
 import pytest
 
 from collector.errors import StoreTaken, StoreUnavailable
-from collector.store import sqlite_batches, writer, writer_process
+from collector.store import selfhosted, sqlite_batches, writer_process
 from collector.store.selfhosted import SelfHostedStore, only_collector
 from collector.values import NO_GAP
 from conformance.processes import is_alive
@@ -128,7 +129,7 @@ async def test_a_process_that_hangs_is_ended_and_replaced(
     await store.commit([beat("before")], now=at(0), gone=NO_GAP)
     (hanging,) = writers()
     os.kill(hanging, signal.SIGSTOP)
-    monkeypatch.setattr(writer, "REPLY_SECONDS", 0.2)
+    monkeypatch.setattr(selfhosted, "ATTEMPT_SECONDS", 0.2)
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await store.commit([beat("lost")], now=at(1), gone=NO_GAP)
     monkeypatch.undo()
@@ -137,6 +138,38 @@ async def test_a_process_that_hangs_is_ended_and_replaced(
 
     assert not is_alive(hanging)
     assert await store.worker("acme", "lost") is None
+
+
+async def test_a_read_that_takes_too_long_is_told_and_its_thread_is_free_again(
+    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selfhosted, "STATEMENT_SECONDS", 0.2)
+    endless = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n FROM n) SELECT count(*) FROM n"
+    store = SelfHostedStore(Path(shutil.copy(migrated_file, tmp_path / "served.db")))
+    await store.open(serving=True)
+
+    async with asyncio.timeout(30):
+        for _ in range(2 * selfhosted.READERS):
+            with pytest.raises(StoreUnavailable, match="does not answer"):
+                await store._read(lambda conn: conn.exec_driver_sql(endless).all())
+        assert await store.worker("acme", "nobody") is None
+        await store.close()
+
+
+async def test_a_start_that_takes_long_is_waited_for_by_the_next_batch(
+    store: SelfHostedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To end a process that only starts slowly would have it start for ever."""
+    monkeypatch.setattr(selfhosted, "ATTEMPT_SECONDS", 0.001)
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        await store.commit([beat("first")], now=at(0), gone=NO_GAP)
+    await asyncio.to_thread(wait_until, lambda: len(writers()) == 1)
+    (starting,) = writers()
+    monkeypatch.undo()
+
+    await store.commit([beat("second")], now=at(1), gone=NO_GAP)
+
+    assert writers() == {starting}
 
 
 async def test_a_defect_of_the_process_is_told_as_one(

@@ -11,13 +11,15 @@ from collector import __version__
 from collector.api.parts import Parts
 from collector.clock import MAX_SKEW
 from collector.errors import NotReady, StoreError
+from collector.gaps import Listener
+from collector.intake import Intake
 from collector.store.protocol import Store
 from collector.values import GAP, SECOND
 from contract.vocabulary import BEAT_SECONDS, CONTRACT_VERSION, STATUSES, TTL_SECONDS
 
 STORE_SECONDS = 3
 # A commit that takes longer keeps beats from their answers.
-COMMIT_HANGS = 5 * SECOND
+COMMIT_HANGS = 3 * SECOND
 # Extended parts of the contract that this server keeps; conformance reads them.
 CAPABILITIES = (
     "audit",
@@ -48,10 +50,8 @@ async def readyz(request: Request) -> Response:
     unwell = await _store_errors(parts.store)
     if not unwell:
         unwell = [
-            *_commit_errors(parts.intake.failed_at, parts.listener.listened_at),
-            *_hang_errors(
-                parts.clock.now(), parts.intake.committing_since, parts.listener.listened_at
-            ),
+            *_commit_errors(parts.intake, parts.listener.listened_at, parts.clock.now()),
+            *_listening_errors(parts.listener, parts.intake.committed_at, parts.clock.now()),
         ]
     errors = [*unwell, *_clock_errors(parts.clock.skew())]
     if errors:
@@ -87,23 +87,36 @@ async def _store_errors(store: Store) -> list[tuple[str, str]]:
     return [("migrations", behind)] if behind else []
 
 
-def _commit_errors(failed_at: int | None, listened_at: int) -> list[tuple[str, str]]:
-    """The collector's own beat, every 5 s, ends it too: to one that is not ready nobody beats."""
-    if failed_at is None or listened_at > failed_at:
-        return []
-    return [("commits", "the last heartbeats could not be committed")]
+def _commit_errors(intake: Intake, listened_at: int, now: int) -> list[tuple[str, str]]:
+    """A commit that hangs has not failed yet, and nobody is told; its age tells.
+
+    The collector's own beat, every 5 s, ends a failure too: to one that is not ready nobody beats.
+    """
+    if hangs := _hangs(intake.committing_since, now):
+        return [("commits", f"a commit has been under way for {hangs}")]
+    if intake.failed_at is not None and intake.failed_at >= listened_at:
+        return [("commits", "the last heartbeats could not be committed")]
+    return []
 
 
-def _hang_errors(now: int, committing_since: int | None, listened_at: int) -> list[tuple[str, str]]:
-    """A commit that hangs has not failed yet, and nobody is told; its age tells."""
-    errors = []
-    if committing_since is not None and now - committing_since > COMMIT_HANGS:
-        age = (now - committing_since) / SECOND
-        errors.append(("commits", f"a commit has been under way for {age:.1f} s"))
-    if now - listened_at > GAP:
-        age = (now - listened_at) / SECOND
-        errors.append(("listening", f"the collector last recorded {age:.1f} s ago that it listens"))
-    return errors
+def _listening_errors(listener: Listener, committed_at: int, now: int) -> list[tuple[str, str]]:
+    """The collector's own beat goes the way of the others', and comes when none of them does.
+
+    A failure is over with the next commit of either.
+    """
+    if hangs := _hangs(listener.listening_since, now):
+        return [("listening", f"the collector has tried to record for {hangs} that it listens")]
+    failed = listener.failed_at is not None and listener.failed_at >= committed_at
+    if failed or now - listener.listened_at > GAP:
+        age = (now - listener.listened_at) / SECOND
+        return [("listening", f"the collector last recorded {age:.1f} s ago that it listens")]
+    return []
+
+
+def _hangs(since: int | None, now: int) -> str | None:
+    if since is None or now - since <= COMMIT_HANGS:
+        return None
+    return f"{(now - since) / SECOND:.1f} s"
 
 
 def _clock_errors(skew: int) -> list[tuple[str, str]]:

@@ -43,6 +43,7 @@ CORRUPT = ("not a database", "malformed")
 READY_FIXES = {
     "store": "start the collector's store, or see the collector's log for why it does not answer",
     "commits": "see the collector's log for why its store takes nothing; likely its disk is full",
+    "listening": "see the collector's log for why its store takes nothing; likely it is locked",
     "migrations": "on the collector's store, run: {command} migrate",
     "clock": (
         "on the collector's machine, and on its PostgreSQL's, let NTP set the clock "

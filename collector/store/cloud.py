@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -21,14 +21,18 @@ from collector.store import audit, migrations, telling, workers
 from collector.store import beats as beat_sql
 from collector.store.relational import P, RelationalStore, T, Work
 from collector.store.wakeups import Wakeups
-from collector.values import NEVER, Act, Beat, Gap, Silent
+from collector.values import NEVER, NO_GAP, Act, Beat, Gap, Silent
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
-# One use of the writer, from its turn to its rows. A commit is tried twice, and a beat may come
-# while another batch fails: with locks that end sooner it is refused within 12 s in all.
-ATTEMPT_SECONDS = 5
+# One use of the writer, from its turn to its rows. Less than two of these pass before a beat is
+# refused (`intake`); a wait for a lock ends sooner, so that it may be tried twice.
+ATTEMPT_SECONDS = 4
 LOCK_MILLISECONDS = 2500
+# What connections get to end, when the store is closed; the server ends those that we leave.
+CLOSE_SECONDS = 1
+# Another migration may take its time, but not for ever.
+MIGRATION_WAIT_SECONDS = 600
 # Any number will do, as long as no other program on this database locks it.
 MIGRATION_LOCK = 0x_C011EC70
 # What asyncpg raises when the server is gone, or refuses; the last when it is about to be gone.
@@ -107,9 +111,13 @@ class CloudStore(RelationalStore):
         # Beats and the sweep take turns on it: a connection runs one statement at a time.
         self._turn = asyncio.Lock()
         self._wakeups = Wakeups(self._direct_dsn, self._wake)
+        # How long one use of the pool may take, for a collector; a person waits for each statement.
+        self._seconds: float | None = None
 
     async def open(self, *, serving: bool = False) -> None:
         """Reach the server; any number of collectors may serve, and hear from one another."""
+        if serving:
+            self._seconds = STATEMENT_SECONDS
         await self.time()
         if serving:
             self._wakeups.open()
@@ -117,7 +125,12 @@ class CloudStore(RelationalStore):
     async def close(self) -> None:
         await self._wakeups.close()
         await self._drop_writer()
-        await self._engine.dispose()
+        with suppress(TimeoutError, *FAULTS):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._engine.dispose()
+
+    def abandon(self) -> None:
+        """Nothing of ours is left behind: the server ends what has no client."""
 
     async def time(self) -> int:
         microseconds = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
@@ -156,7 +169,7 @@ class CloudStore(RelationalStore):
 
     async def listen(self, collector_id: str, *, now: int) -> Gap | None:
         # Behind the beats, on their connection: who can't commit them does not listen.
-        await self._tell(REACH)
+        await self._tell(COMMIT, [], NO_GAP, now)
         return await super().listen(collector_id, now=now)
 
     async def migrate(self) -> None:
@@ -170,11 +183,11 @@ class CloudStore(RelationalStore):
             await engine.dispose()
 
     async def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        async with _translated(), self._reads.connect() as conn:
+        async with _translated(), asyncio.timeout(self._seconds), self._reads.connect() as conn:
             return await conn.run_sync(work, *args, **kwargs)
 
     async def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        async with _translated(), self._engine.begin() as conn:
+        async with _translated(), asyncio.timeout(self._seconds), self._engine.begin() as conn:
             return await conn.run_sync(work, *args, **kwargs)
 
     async def _tell(self, sql: str, *args: object) -> frozenset[str]:
@@ -255,8 +268,12 @@ def _look_over(connection: AdaptedConnection, *_: object) -> None:
 async def _migration_lock(conn: AsyncConnection) -> AsyncIterator[None]:
     """Polled: a waiter blocked in the server would deadlock with CREATE INDEX CONCURRENTLY."""
     attempt = text("SELECT pg_try_advisory_lock(:lock)").bindparams(lock=MIGRATION_LOCK)
-    while not await _committed(conn, attempt):  # noqa: ASYNC110
-        await asyncio.sleep(0.2)
+    try:
+        async with asyncio.timeout(MIGRATION_WAIT_SECONDS):
+            while not await _committed(conn, attempt):  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        raise StoreUnavailable("another migration is under way, and does not end") from None
     try:
         yield
     finally:

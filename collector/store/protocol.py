@@ -62,7 +62,17 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of everything that `open` took; safe to call twice."""
+        """Let go of everything that `open` took; safe to call twice.
+
+        Of a store that is served, what hangs is waited for by a few seconds at most.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Leave nothing running, at once, for this process is about to end; from any thread.
+
+        Whatever was committed stays so, and what was not asked for anybody has an answer to.
+        """
         ...
 
     async def behind(self) -> str | None:

@@ -2,7 +2,8 @@
 
 A process of their own writes beats, one thread of this one all else; the two take turns. Reads have
 threads of their own and never wait for a write. Other processes (the command line) write too, and
-wait for SQLite's own lock.
+wait for SQLite's own lock. While a collector serves it nothing here waits for ever: who waits gives
+up in time, and what hangs is ended or left behind.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import asyncio
 import fcntl
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -25,13 +27,17 @@ from collector.store import audit, migrations, telling, workers
 from collector.store import beats as beat_sql
 from collector.store import sqlite_batches as batches
 from collector.store.relational import P, RelationalStore, T, Work
-from collector.store.writer import Writer
+from collector.store.writer import ATTEMPT_SECONDS, Writer
 from collector.values import NEVER, NO_GAP, Act, Beat, Gap, Silent
 
 OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
 READERS = 4
 LOCK_ATTEMPTS = 50
 LOCK_PAUSE_SECONDS = 0.02
+# What a collector waits for a thread, its turn included; a person waits for as long as it takes.
+STATEMENT_SECONDS = 10
+# What threads and the turn get to end, when the store is closed.
+CLOSE_SECONDS = 1
 
 QUIET = """
 UPDATE temp.batch AS b SET last_seen = (
@@ -61,12 +67,14 @@ class SelfHostedStore(RelationalStore):
         self._writes = _engine(path, begin="BEGIN IMMEDIATE", pool_size=1)
         self._reads = _engine(path, begin="BEGIN", pool_size=READERS)
         event.listen(self._writes, "connect", batches.make_scratch)
+        event.listen(self._writes, "connect", self._wait_as_one_who_serves)
         self._writer = Writer(path, lambda: self._lock)
         self._write_thread = ThreadPoolExecutor(1, "store-writer")
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
         # Between those two that write: SQLite's lock would have the one poll for the other's end.
         self._turn = asyncio.Lock()
         self._lock: IO[str] | None = None
+        self._seconds: float | None = None
 
     async def open(self, *, serving: bool = False) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -79,22 +87,32 @@ class SelfHostedStore(RelationalStore):
             self._path.touch(mode=0o600)  # it holds the keys' digests
             if serving:
                 self._lock = only_collector(self._path)
+                self._seconds = STATEMENT_SECONDS
         await self._write(lambda _: None)
         if serving:
             with translated():
                 await self._writer.open()
 
     async def close(self) -> None:
-        for pool in (self._write_thread, self._readers):
-            await asyncio.to_thread(pool.shutdown)
+        pools = (self._write_thread, self._readers)
+        ended = [asyncio.create_task(asyncio.to_thread(pool.shutdown)) for pool in pools]
+        # Who serves waits no longer than this for a thread that hangs.
+        await asyncio.wait(ended, timeout=self._seconds and CLOSE_SECONDS)
         # After a batch that is under way, as the pools do.
-        async with self._turn:
+        async with AsyncExitStack() as held:
+            with suppress(StoreUnavailable):
+                async with within(self._seconds and CLOSE_SECONDS):
+                    await held.enter_async_context(self._turn)
             await self._writer.close()
-        self._writes.dispose()
-        self._reads.dispose()
+        if all(each.done() for each in ended):
+            self._writes.dispose()
+            self._reads.dispose()
         if self._lock is not None:
             self._lock.close()
         self._lock = None
+
+    def abandon(self) -> None:
+        self._writer.abandon()
 
     async def time(self) -> None:
         return None
@@ -111,7 +129,7 @@ class SelfHostedStore(RelationalStore):
 
     async def _commit(self, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
         with translated():
-            async with self._turn:
+            async with within(ATTEMPT_SECONDS), self._turn:
                 return await self._writer.commit(beats, now, gone)
 
     async def announce_lost(self, silent: Sequence[Silent], *, before: int) -> frozenset[str]:
@@ -136,7 +154,9 @@ class SelfHostedStore(RelationalStore):
         return await self._telling(_forget, before, limit, now)
 
     async def migrate(self) -> None:
-        await self._write(migrations.upgrade)
+        # It takes as long as it takes, and nobody is served before it has ended.
+        async with self._turn:
+            await _run(self._write_thread, self._writes, migrations.upgrade, None)
 
     async def _telling(
         self, work: Work[P, frozenset[str]], *args: P.args, **kwargs: P.kwargs
@@ -149,13 +169,22 @@ class SelfHostedStore(RelationalStore):
         return tenants
 
     async def _read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await _run(self._readers, self._reads, lambda conn: work(conn, *args, **kwargs))
+        return await _run(
+            self._readers, self._reads, lambda conn: work(conn, *args, **kwargs), self._seconds
+        )
 
     async def _write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        async with self._turn:
+        async with within(self._seconds), self._turn:
             return await _run(
-                self._write_thread, self._writes, lambda conn: work(conn, *args, **kwargs)
+                self._write_thread,
+                self._writes,
+                lambda conn: work(conn, *args, **kwargs),
+                self._seconds,
             )
+
+    def _wait_as_one_who_serves(self, raw: sqlite3.Connection, _record: object) -> None:
+        if self._seconds is not None:
+            batches.wait_briefly(raw)
 
 
 def _announce_lost(conn: Connection, silent: Sequence[Silent], before: int) -> frozenset[str]:
@@ -200,8 +229,50 @@ def _driver(conn: Connection) -> sqlite3.Connection:
     return raw
 
 
-async def _run(pool: ThreadPoolExecutor, engine: Engine, work: Callable[[Connection], T]) -> T:
-    return await _submit(pool, _transact, engine, work)
+async def _run(
+    pool: ThreadPoolExecutor,
+    engine: Engine,
+    work: Callable[[Connection], T],
+    seconds: float | None,
+) -> T:
+    query = Query()
+    try:
+        async with within(seconds):
+            return await _submit(pool, _transact, engine, work, query)
+    finally:
+        # Nobody waits for it any more: the thread is there for others.
+        query.interrupt()
+
+
+@asynccontextmanager
+async def within(seconds: float | None) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise StoreUnavailable(f"SQLite does not answer within {seconds} s") from None
+
+
+class Query:
+    """The work of one thread, which another one may interrupt while it lasts and not after."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._raw: sqlite3.Connection | None = None
+
+    @contextmanager
+    def on(self, raw: sqlite3.Connection) -> Iterator[None]:
+        self._raw = raw
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._raw = None
+
+    def interrupt(self) -> None:
+        with self._lock:
+            if self._raw is not None:
+                self._raw.interrupt()
 
 
 async def _submit(
@@ -214,8 +285,8 @@ async def _submit(
     return await asyncio.wrap_future(under_way)
 
 
-def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
-    with translated(), engine.begin() as conn:
+def _transact(engine: Engine, work: Callable[[Connection], T], query: Query) -> T:
+    with translated(), engine.begin() as conn, query.on(_driver(conn)):
         return work(conn)
 
 

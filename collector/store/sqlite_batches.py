@@ -17,7 +17,10 @@ from collector.store import beats as beat_sql
 from collector.store import telling
 from collector.values import Beat
 
+# How long somebody at the command line waits for others who write.
 BUSY_SECONDS = 10
+# How long a collector does: a beat that waits for it twice is refused in time (`intake`).
+SERVING_BUSY_SECONDS = 2.5
 # A batch goes in by statements of at most this many rows: 1024 × 16 values is within SQLite's
 # limit of 32,766, and the few sizes below it stay prepared.
 CHUNK = 1024
@@ -61,9 +64,15 @@ _APPEND = telling.append(f"({telling.NUMBERED})", "event_counters")
 
 def connect(path: Path) -> sqlite3.Connection:
     raw: sqlite3.Connection = sqlite3.connect(path, **CONNECTING)
+    wait_briefly(raw)
     configure(raw)
     make_scratch(raw)
     return raw
+
+
+def wait_briefly(raw: sqlite3.Connection) -> None:
+    """Of a collector's connections none waits for others as long as a person would."""
+    raw.execute(f"PRAGMA busy_timeout = {round(SERVING_BUSY_SECONDS * 1000)}")
 
 
 def configure(raw: sqlite3.Connection, _record: object = None) -> None:

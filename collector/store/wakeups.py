@@ -18,6 +18,7 @@ import asyncpg
 CHANNEL = "collector_changes"
 PAUSE_SECONDS = 0.1
 RECONNECT_SECONDS = 1.0
+CLOSE_SECONDS = 1.0
 # PostgreSQL refuses payloads of 8,000 bytes; past this everybody looks for themselves.
 MAX_PAYLOAD = 7_000
 
@@ -40,11 +41,16 @@ class Wakeups:
         self._task = asyncio.create_task(self._run(), name="wakeups")
 
     async def close(self) -> None:
-        """End in order: a connection that is cancelled while it is made complains afterwards."""
+        """End in order: a connection that is cancelled while it is made complains afterwards.
+
+        One that does not end in time is cancelled all the same.
+        """
         if self._task is not None:
             self._closing.set()
             self._to_say.set()
-            await self._task
+            _, hanging = await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
+            for each in hanging:
+                each.cancel()
         self._task = None
 
     def say(self, tenants: frozenset[str]) -> None:

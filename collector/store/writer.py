@@ -6,18 +6,23 @@ import asyncio
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from collector.errors import StoreUnavailable, Unstorable
 from collector.store import writer_process
-from collector.store.sqlite_batches import BUSY_SECONDS
 from collector.store.writer_process import DEFECT, LENGTH, Reply, framed, unframed
 from collector.values import Beat
 
-# A batch may wait for others, and then takes some time itself.
-REPLY_SECONDS = BUSY_SECONDS + 5
+# From its turn to its answer a batch may take so long: less than two of these pass before a beat
+# is refused (`intake`).
+ATTEMPT_SECONDS = 4
+# A machine under load takes long to start a process, and ending it would not make that faster.
+START_SECONDS = 15
+# What it was given last may be written yet, when the store is closed.
+END_SECONDS = 1.5
 
 _FAULTS = {fault.__name__: fault for fault in (StoreUnavailable, Unstorable)}
 
@@ -25,7 +30,8 @@ _FAULTS = {fault.__name__: fault for fault in (StoreUnavailable, Unstorable)}
 class Writer:
     """Starts the process when there is something to write, and again after it has died.
 
-    One call at a time.
+    One call at a time. A caller that gives up, for the process hangs, ends it: it may hold SQLite's
+    lock, and would for ever. Another one is started at once.
     """
 
     def __init__(self, path: Path, lock: Callable[[], IO[str] | None]) -> None:
@@ -33,20 +39,24 @@ class Writer:
         # Whom the store is locked for is not gone before this process is.
         self._lock = lock
         self._link: Link | None = None
+        self._starting: asyncio.Task[Link] | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._is_closed = False
 
     async def open(self) -> None:
-        """Have it ready, unless it is."""
+        """Have it ready, unless it is. A start goes on although somebody no longer waits for it."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
         if self._link is not None and self._link.is_open:
             return
-        # Who has died is no longer waited for.
-        self._processes = [each for each in self._processes if each.poll() is None]
-        ours = await asyncio.shield(asyncio.to_thread(self._start))
-        _, self._link = await asyncio.get_running_loop().create_unix_connection(Link, sock=ours)
-        await self._reply_to(None)
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start(), name="writer-start")
+        starting = self._starting
+        try:
+            self._link = await asyncio.shield(starting)
+        finally:
+            if starting.done():
+                self._starting = None
 
     async def commit(self, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
         """As `Store.commit`. An empty batch only shows that one would be committed."""
@@ -59,34 +69,62 @@ class Writer:
         return frozenset(said)
 
     async def close(self) -> None:
-        """It finishes what it was given, and ends."""
+        """It finishes what it was given, and ends; one that does not in time is ended."""
         self._is_closed = True
         self._hang_up()
-        for process in self._processes:
-            await _end(process)
+        if self._starting is not None:
+            await asyncio.wait([self._starting], timeout=END_SECONDS)
+            self._starting.cancel()
+        ending = asyncio.to_thread(_end, self._processes)
         self._processes = []
+        await ending
+
+    def abandon(self) -> None:
+        """End it now, from any thread: an orphan that hangs would keep the store locked."""
+        self._is_closed = True
+        self._end_earlier()
 
     async def _reply_to(self, question: object) -> Reply:
-        """To the start, if that is all there is."""
         assert self._link is not None
+        link = self._link
         try:
-            async with asyncio.timeout(REPLY_SECONDS):
-                return await self._link.ask(question)
-        except TimeoutError:
-            # It may hold SQLite's lock, and would for ever.
-            self._processes[-1].kill()
-            raise StoreUnavailable("the process that writes beats does not answer") from None
+            return await link.ask(question)
         finally:
             # Who went away must not leave a reply to whoever comes next.
-            if not self._link.is_answered:
+            if not link.is_answered:
                 self._hang_up()
+                self._end_earlier()
+                if not self._is_closed:
+                    self._starting = asyncio.create_task(self._start(), name="writer-start")
 
     def _hang_up(self) -> None:
         if self._link is not None:
             self._link.close()
         self._link = None
 
-    def _start(self) -> socket.socket:
+    def _end_earlier(self) -> None:
+        for process in self._processes:
+            # A process that has ended is reaped by this, too.
+            if process.poll() is None:
+                process.kill()
+
+    async def _start(self) -> Link:
+        self._end_earlier()
+        self._processes = [each for each in self._processes if each.poll() is None]
+        ours = await asyncio.to_thread(self._spawn)
+        _, link = await asyncio.get_running_loop().create_unix_connection(Link, sock=ours)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await link.ask(None)
+        except TimeoutError:
+            self._end_earlier()
+            raise StoreUnavailable("the process that writes beats does not start") from None
+        finally:
+            if not link.is_answered:
+                link.close()
+        return link
+
+    def _spawn(self) -> socket.socket:
         """Start the process; return our end of the socket."""
         ours, theirs = socket.socketpair()
         lock = self._lock()
@@ -105,6 +143,8 @@ class Writer:
             ours.close()
             raise
         self._processes.append(process)
+        if self._is_closed:
+            process.kill()
         return ours
 
 
@@ -132,7 +172,10 @@ class Link(asyncio.Protocol):
         if question is not None:
             frame = framed(question)
             self._reply = asyncio.get_running_loop().create_future()
-            self._transport.write(frame)
+            if self.is_open:
+                self._transport.write(frame)
+            else:
+                self.connection_lost(None)
         return self._reply
 
     def data_received(self, data: bytes) -> None:
@@ -151,11 +194,11 @@ class Link(asyncio.Protocol):
         self._transport.close()
 
 
-async def _end(process: subprocess.Popen[bytes]) -> None:
-    ending = asyncio.create_task(asyncio.to_thread(process.wait))
-    try:
-        async with asyncio.timeout(REPLY_SECONDS):
-            await asyncio.shield(ending)
-    except TimeoutError:
-        process.kill()
-        await ending
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -60,6 +60,9 @@ class Model(Operators):
     async def close(self) -> None:
         """Nothing is held."""
 
+    def abandon(self) -> None:
+        """Nothing runs."""
+
     async def behind(self) -> str | None:
         return None
 
