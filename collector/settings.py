@@ -95,7 +95,11 @@ class Settings:
         "How long a request may take from its first byte to its last, and a new connection to "
         "say anything.",
     )
-    shutdown_seconds: int = _setting(10, "How long a stopping collector answers what is under way.")
+    shutdown_seconds: int = _setting(
+        10,
+        "Within this a collector that is told to stop ends, whatever hangs; six tenths of it are "
+        "for answers that are under way.",
+    )
     log_level: str = _setting("info", "`debug`, `info`, `warning` or `error`.")
     log_format: str = _setting(
         "auto", "`text`, `json`, or `auto`: text on a terminal, JSON otherwise."

@@ -73,6 +73,7 @@ class Serving:
         *,
         port: int = 0,
         env: Mapping[str, str] = NOTHING,
+        log: int | None = None,
     ) -> None:
         store = {} if store_url is None else {"COLLECTOR_STORE_URL": store_url}
         with ExitStack() as stack:
@@ -85,7 +86,7 @@ class Serving:
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=self._stdout,
-                stderr=self._stderr,
+                stderr=self._stderr if log is None else log,
             )
             stack.callback(self.kill)
             wait_until(lambda: self._address() is not None or self._process.poll() is not None)
@@ -124,10 +125,10 @@ class Serving:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def stop(self) -> int:
+    def stop(self, *, within: float = DEADLINE_SECONDS) -> int:
         """SIGTERM; the exit code."""
         self.signal(signal.SIGTERM)
-        return self._process.wait(DEADLINE_SECONDS)
+        return self._process.wait(within)
 
     def kill(self) -> None:
         """SIGKILL; a collector that has ended is left alone."""

@@ -33,19 +33,25 @@ class Relay:
             for task in relay._tasks:
                 task.cancel()
             await asyncio.gather(*relay._tasks, return_exceptions=True)
+            # Transports close in the turn after.
+            await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        with suppress(asyncio.CancelledError):
+        ends = [writer]
+        try:
             await self.passes.wait()
             far_reader, far_writer = await asyncio.open_connection(*self._upstream)
-            try:
-                await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
-            finally:
-                far_writer.transport.abort()
-                writer.transport.abort()
+            ends.append(far_writer)
+            await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
+        except asyncio.CancelledError:
+            # The relay ends, and nothing else is to be told.
+            pass
+        finally:
+            for each in ends:
+                each.transport.abort()
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

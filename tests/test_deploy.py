@@ -21,8 +21,8 @@ import pytest
 from collector import __version__
 from collector.app import ROUTES
 from collector.cli import collector as command_tree
+from collector.cli.supervisor import END_AFTER_SECONDS, KILL_AFTER_SECONDS
 from collector.settings import Settings, variable
-from collector.store.cloud import STATEMENT_SECONDS
 from tests.processes import COMMAND, Serving
 from tests.strict import skip
 
@@ -33,8 +33,8 @@ OPERATE = (ROOT / "docs" / "operate.md").read_text()
 CLIENTS = (ROOT / "docs" / "clients.md").read_text()
 UNIT = (DEPLOY / "systemd" / "collector.service").read_text()
 PATHS = {route.path_format for route in ROUTES}
-# Until a stop is over: what is under way, then the last commit, tried twice.
-STOP_SECONDS = Settings().shutdown_seconds + 2 * STATEMENT_SECONDS
+# Until a stop is over, of several processes too.
+STOP_SECONDS = Settings().shutdown_seconds + KILL_AFTER_SECONDS + END_AFTER_SECONDS
 
 
 # Reading the files

@@ -15,13 +15,20 @@ import httpx2
 import pytest
 from sqlalchemy import make_url
 
+from collector.cli.exits import CUT_OFF
 from collector.store import cloud
+from collector.store.selfhosted import only_collector
+from tests.conftest import BACKENDS
 from tests.factories import body
 from tests.processes import Serving, children, create_key
+from tests.relay import Relay
 
 HEARTBEAT = "/v1/agents/heartbeat"
 # What a beat may wait for its refusal, whatever hangs.
 REFUSED_SECONDS = 12
+on_a_shared_store = pytest.mark.parametrize(
+    "backend", [name for name in BACKENDS[:2] if name != "selfhosted"], indirect=True
+)
 WRITERS = """
 SELECT pid FROM pg_stat_activity
 WHERE datname = current_database() AND left(query, 200) = left($1, 200)"""
@@ -57,8 +64,18 @@ class Collector:
 
 @asynccontextmanager
 async def collecting(store_url: str, place: Path, **env: str) -> AsyncIterator[Collector]:
-    key = create_key(store_url)["key"]
-    with Serving(store_url, place, env=env) as serving:
+    async with collecting_beside(store_url, store_url, place, **env) as made:
+        yield made
+
+
+@asynccontextmanager
+async def collecting_beside(
+    store_url: str, through: str, place: Path, **env: str
+) -> AsyncIterator[Collector]:
+    """A collector that reaches the store another way than everybody else."""
+    # In threads: this very loop may be that way.
+    key = (await asyncio.to_thread(create_key, store_url))["key"]
+    with await asyncio.to_thread(Serving, through, place, env=env) as serving:
         async with httpx2.AsyncClient(
             base_url=serving.url,
             headers={"Authorization": f"Bearer {key}"},
@@ -155,3 +172,92 @@ async def test_a_writer_that_stands_still_is_replaced(collector: Collector) -> N
     assert "commits" in named
     assert answer.status_code in (202, 503)
     assert again.status_code == 202
+
+
+# Told to stop
+
+
+SHUTDOWN_SECONDS = 3
+# Beside them, what a busy machine takes to notice.
+STOPPED_SECONDS = SHUTDOWN_SECONDS + 2
+
+
+@pytest.fixture
+async def stopping(store_url: str, tmp_path: Path) -> AsyncIterator[Collector]:
+    env = {"COLLECTOR_SHUTDOWN_SECONDS": str(SHUTDOWN_SECONDS)}
+    async with collecting(store_url, tmp_path, **env) as made:
+        yield made
+
+
+async def stopped(collector: Collector) -> int:
+    return await asyncio.to_thread(collector.serving.stop, within=STOPPED_SECONDS)
+
+
+async def test_a_stop_ends_in_time_while_a_commit_hangs(stopping: Collector) -> None:
+    async with locked(stopping):
+        beats = [asyncio.create_task(stopping.beat(f"worker-{n}")) for n in range(4)]
+        await asyncio.sleep(0.1)
+        await stopped(stopping)
+
+    answers = await asyncio.gather(*beats, return_exceptions=True)
+    assert 202 not in [getattr(each, "status_code", None) for each in answers]
+
+
+async def test_a_stop_ends_in_time_while_the_writer_stands_still(stopping: Collector) -> None:
+    async with stopped_writer(stopping):
+        under_way = asyncio.create_task(stopping.beat())
+        await asyncio.sleep(0.1)
+        await stopped(stopping)
+        with suppress(httpx2.TransportError):
+            await under_way
+        if stopping.file is not None:
+            # Nor is the lock left with an orphan: the next one starts.
+            only_collector(Path(stopping.file)).close()
+
+
+async def test_a_stop_ends_in_time_while_nobody_reads_the_log(
+    store_url: str, tmp_path: Path
+) -> None:
+    reading, writing = os.pipe()
+    env = {"COLLECTOR_SHUTDOWN_SECONDS": str(SHUTDOWN_SECONDS)}
+    with Serving(store_url, tmp_path, env=env, log=writing) as serving:
+        fill(writing)
+        async with httpx2.AsyncClient(base_url=serving.url, trust_env=False) as http:
+            # It is logged once it is answered, and so the event loop hangs.
+            await http.get("/nowhere", headers={"Authorization": "Bearer nobody's"})
+            with pytest.raises(httpx2.TimeoutException):
+                await http.get("/healthz", timeout=1)
+            code = await asyncio.to_thread(serving.stop, within=STOPPED_SECONDS)
+    os.close(reading)
+    os.close(writing)
+
+    assert code == CUT_OFF
+
+
+@on_a_shared_store
+async def test_a_stop_ends_in_time_while_the_server_is_silent(
+    store_url: str, tmp_path: Path
+) -> None:
+    env = {"COLLECTOR_SHUTDOWN_SECONDS": str(SHUTDOWN_SECONDS)}
+    url = make_url(store_url)
+    async with Relay.before(url.host or "127.0.0.1", url.port or 5432) as relay:
+        through = url.set(host="127.0.0.1", port=relay.port).render_as_string(hide_password=False)
+        async with collecting_beside(store_url, through, tmp_path, **env) as made:
+            relay.passes.clear()
+            asked = [made.beat(), made.http.get("/v1/agents"), made.http.get("/v1/keys")]
+            under_way = [asyncio.create_task(each) for each in asked]
+            await asyncio.sleep(0.1)
+            await stopped(made)
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+
+def fill(pipe: int) -> None:
+    """Through a description of its own: the collector's stays one that blocks."""
+    own = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(own, b"." * 4096)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(own, b".")
+    os.close(own)

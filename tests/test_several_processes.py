@@ -19,6 +19,7 @@ import httpx2
 import pytest
 from sqlalchemy import make_url
 
+from collector.cli.supervisor import END_AFTER_SECONDS, KILL_AFTER_SECONDS
 from collector.store import cloud
 from collector.store.cloud import CloudStore
 from collector.store.protocol import Store
@@ -51,7 +52,7 @@ on_a_shared_store = pytest.mark.parametrize(
 
 @pytest.fixture
 def supervised(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Serving]:
     """`collector serve --workers 2`; `Serving` itself adds no option to the command it runs."""
     command = tmp_path / "collector"
@@ -59,7 +60,7 @@ def supervised(
     command.chmod(0o755)
     with monkeypatch.context() as patch:
         patch.setattr(processes, "COMMAND", command)
-        serving = Serving(store_url, tmp_path)
+        serving = Serving(store_url, tmp_path, env=getattr(request, "param", {}))
     with serving:
         wait_until(lambda: len(children(serving.pid)) == WORKERS)
         yield serving
@@ -184,6 +185,17 @@ async def test_a_stop_ends_open_streams_cleanly_and_exits_0(
             code = await stopping
 
     assert code == 0
+    assert not any(map(is_alive, everybody))
+
+
+@on_a_shared_store
+@pytest.mark.parametrize("supervised", [{"COLLECTOR_SHUTDOWN_SECONDS": "1"}], indirect=True)
+def test_a_stop_ends_a_process_that_stands_still(supervised: Serving) -> None:
+    everybody = children(supervised.pid)
+    os.kill(min(everybody), signal.SIGSTOP)
+
+    supervised.stop(within=1 + KILL_AFTER_SECONDS + END_AFTER_SECONDS + 2)
+
     assert not any(map(is_alive, everybody))
 
 

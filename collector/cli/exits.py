@@ -1,10 +1,13 @@
-"""Exit codes: 0 done, 1 failed, 2 usage, 3 collector or store unreachable, 4 refused."""
+"""Exit codes: 0 done, 1 failed, 2 usage, 3 collector or store unreachable, 4 refused.
+
+And 5 of a collector that was told to stop and was ended, because something in it hung.
+"""
 
 from __future__ import annotations
 
 from collector.errors import CollectorError
 
-FAILED, USAGE, UNREACHABLE, REFUSED = 1, 2, 3, 4
+FAILED, USAGE, UNREACHABLE, REFUSED, CUT_OFF = 1, 2, 3, 4, 5
 
 _CODES = {
     "invalid_field": USAGE,

@@ -8,7 +8,7 @@ import gc
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import FrameType
@@ -25,6 +25,7 @@ from collector.app import create_app, stop_streams
 from collector.cli import opening
 from collector.cli.invocation import command
 from collector.cli.supervisor import Supervisor
+from collector.cli.watchdog import Watchdog
 from collector.clock import SystemClock
 from collector.errors import CollectorError, StoreTaken
 from collector.settings import Settings
@@ -41,6 +42,9 @@ UNREAD_SECONDS = 30
 
 # Workers beat every 15 s: their connections outlive several beats.
 KEEP_ALIVE_SECONDS = 75
+
+# Of COLLECTOR_SHUTDOWN_SECONDS, what requests get to be answered in.
+ANSWERING_SHARE = 0.6
 
 EXAMPLES = """
 \b
@@ -105,15 +109,19 @@ async def _serve(settings: Settings) -> None:
     async with opening.opened(settings, serving=True) as store:
         listener = listen(settings)
         greet = partial(_welcome, settings, store, url_of(listener))
-        await Server(settings, store, greet).serve([listener])
+        await Server(settings, store, greet, watchdog=_watchdog(settings, store)).serve([listener])
 
 
 async def _serve_inherited(settings: Settings, listener: int, lifeline: int) -> None:
     """One of several, on its supervisor's socket, for as long as that one lives."""
     async with opening.opened(settings, serving=True) as store:
-        server = Server(settings, store)
+        server = Server(settings, store, watchdog=_watchdog(settings, store))
         asyncio.get_running_loop().add_reader(lifeline, _orphaned, server, lifeline)
         await server.serve([socket.socket(fileno=listener)])
+
+
+def _watchdog(settings: Settings, store: Store) -> Watchdog:
+    return Watchdog(settings.shutdown_seconds, store.abandon)
 
 
 def _orphaned(server: Server, lifeline: int) -> None:
@@ -139,10 +147,16 @@ class Server(uvicorn.Server):
     """uvicorn, ending by itself on a signal instead of by it, so that the store is closed."""
 
     def __init__(
-        self, settings: Settings, store: Store, greet: Callable[[], Awaitable[str]] | None = None
+        self,
+        settings: Settings,
+        store: Store,
+        greet: Callable[[], Awaitable[str]] | None = None,
+        *,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._app = create_app(settings, store=store)
         self._greet = greet
+        self._watchdog = watchdog
         super().__init__(config(self._app, shutdown_seconds=settings.shutdown_seconds))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -155,20 +169,29 @@ class Server(uvicorn.Server):
             click.echo(await self._greet())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._watchdog is not None:
+            self._watchdog.start()
         # Streams never end by themselves: uvicorn would wait for them in vain.
-        stop_streams(self._app)
+        with suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(stop_streams, self._app)
         super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+        # Not the loop's own handlers: the watchdog starts although the loop hangs.
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
+            signal.signal(number, self.handle_exit)
         yield
 
 
 def config(app: Callable[..., Any], *, shutdown_seconds: int | None = None) -> uvicorn.Config:
-    """How uvicorn serves the app, wherever it does."""
+    """How uvicorn serves the app, wherever it does.
+
+    Of the time for a stop, requests that are under way get most. The rest is for the last commit
+    and for the store to be closed.
+    """
+    answering: Any = shutdown_seconds and shutdown_seconds * ANSWERING_SHARE
     return uvicorn.Config(
         app,
         lifespan="on",
@@ -177,7 +200,7 @@ def config(app: Callable[..., Any], *, shutdown_seconds: int | None = None) -> u
         server_header=False,
         http=Protocol,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=shutdown_seconds,
+        timeout_graceful_shutdown=answering,
     )
 
 

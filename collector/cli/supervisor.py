@@ -14,12 +14,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from collector.cli.watchdog import Watchdog
 from collector.metrics import DIRECTORY, forget_process
 from collector.settings import Settings
 
 RESTART_SECONDS = 1.0
-# Past the grace that each child gives its own requests.
-KILL_AFTER_SECONDS = 5
+# Each child ends by itself within COLLECTOR_SHUTDOWN_SECONDS; one that stands still is killed after
+# these more.
+KILL_AFTER_SECONDS = 2
+# And we end by ourselves this long after that, whatever hangs here; the children see it.
+END_AFTER_SECONDS = 1
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +42,13 @@ class Supervisor:
         # From now on, not only from the first child on: a signal ends it in order.
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stopping.set)
+            loop.add_signal_handler(number, self._stop_all)
+        grace = settings.shutdown_seconds + KILL_AFTER_SECONDS + END_AFTER_SECONDS
+        self._watchdog = Watchdog(grace, lambda: None)
+
+    def _stop_all(self) -> None:
+        self._watchdog.start()
+        self._stopping.set()
 
     async def run(self) -> None:
         with _metrics_directory() as directory:
