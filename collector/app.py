@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import ExceptionHandler
 
 from collector import logs
 from collector.api import (
@@ -86,6 +87,11 @@ ROUTES = [
     Route("/console/{path:path}", console.asset),
 ]
 
+_TRANSLATED: Mapping[Any, ExceptionHandler] = {
+    CollectorError: on_collector_error,
+    HTTPException: on_http_exception,
+}
+
 
 def create_app(settings: Settings, *, store: Store, clock: Clock | None = None) -> Starlette:
     """The collector over an open, migrated store, which stays its caller's to close."""
@@ -93,15 +99,31 @@ def create_app(settings: Settings, *, store: Store, clock: Clock | None = None) 
     app = Starlette(
         routes=ROUTES,
         middleware=[Middleware(Envelope)],
-        exception_handlers={
-            CollectorError: on_collector_error,
-            HTTPException: on_http_exception,
-        },
+        exception_handlers=_TRANSLATED,
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False
     app.state.parts = parts
     return app
+
+
+def create_metrics_app(app: Starlette) -> Starlette:
+    """The metrics of a collector, alone, to be served at an address of their own."""
+    parts: Parts = app.state.parts
+
+    @asynccontextmanager
+    async def lend(_app: Starlette) -> AsyncIterator[dict[str, Parts]]:
+        yield {"parts": parts}
+
+    alone = Starlette(
+        routes=[Route("/metrics", health.scraped)],
+        middleware=[Middleware(Envelope)],
+        exception_handlers=_TRANSLATED,
+        lifespan=lend,
+    )
+    alone.router.redirect_slashes = False
+    alone.state.parts = parts
+    return alone
 
 
 def stop_streams(app: Starlette) -> None:

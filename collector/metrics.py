@@ -8,8 +8,10 @@ tells the sum of all.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,8 @@ from collector import __version__
 
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 REFRESH_SECONDS = 2.0
+# How old the figures may be that somebody is told.
+FRESH_SECONDS = 1.0
 BATCH_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
@@ -38,6 +42,10 @@ class Metrics:
         GCCollector(registry=registry)
         self._readings: list[tuple[Gauge, Callable[[], float]]] = []
         self._tallies: list[tuple[Counter, Callable[[], int]]] = []
+        # What was last made for those who ask, when, and what is being made now.
+        self._rendered = b""
+        self._rendered_at = -math.inf
+        self._rendering: asyncio.Task[None] | None = None
         Gauge(
             "collector_build_info",
             "Version of the code; always 1.",
@@ -102,16 +110,36 @@ class Metrics:
             await asyncio.sleep(REFRESH_SECONDS)
             self.refresh()
 
-    def render(self) -> bytes:
-        """The exposition format that Prometheus scrapes."""
-        self.refresh()
-        shared = os.environ.get(DIRECTORY)
-        if not shared:
-            return generate_latest(self.registry)
-        everybody = CollectorRegistry()
-        multiprocess.MultiProcessCollector(everybody)  # type: ignore[no-untyped-call]
-        everybody.register(Processes(Path(shared)))
-        return generate_latest(everybody)
+    async def exposition(self) -> bytes:
+        """The format that Prometheus scrapes, made once a second at most for all who ask.
+
+        Nobody needs a key for it, and to make it holds the event loop for as long as many beats.
+        """
+        if time.monotonic() - self._rendered_at >= FRESH_SECONDS:
+            if self._rendering is None:
+                self._rendering = asyncio.create_task(self._render(), name="metrics")
+            await asyncio.shield(self._rendering)
+        return self._rendered
+
+    async def _render(self) -> None:
+        try:
+            self.refresh()
+            shared = os.environ.get(DIRECTORY)
+            if shared:
+                # It reads the files of all processes.
+                self._rendered = await asyncio.to_thread(_of_everybody, Path(shared))
+            else:
+                self._rendered = generate_latest(self.registry)
+            self._rendered_at = time.monotonic()
+        finally:
+            self._rendering = None
+
+
+def _of_everybody(directory: Path) -> bytes:
+    everybody = CollectorRegistry()
+    multiprocess.MultiProcessCollector(everybody)  # type: ignore[no-untyped-call]
+    everybody.register(Processes(directory))
+    return generate_latest(everybody)
 
 
 class Processes:

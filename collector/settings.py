@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -12,6 +13,9 @@ PREFIX = "COLLECTOR_"
 LOG_FORMATS = ("auto", "text", "json")
 SWITCH = ("on", "off")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+_PORT = r"(?:[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_ADDRESS = re.compile(rf"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):{_PORT}")
+_SECRET = re.compile(r"[!-~]{16,}")
 _AT_LEAST_0 = ("max_workers", "max_keys", "max_beats_per_second")
 _AT_LEAST_1 = (
     "pool_size",
@@ -100,6 +104,16 @@ class Settings:
         "Within this a collector that is told to stop ends, whatever hangs; six tenths of it are "
         "for answers that are under way.",
     )
+    metrics_listen: str | None = _setting(
+        None,
+        "`HOST:PORT` where `/metrics` is served instead, and nothing else; `COLLECTOR_PORT` then "
+        "has none.",
+    )
+    metrics_key: str | None = _setting(
+        None,
+        "What `/metrics` asks for as `Authorization: Bearer …`, 16 characters or more; no tenant's "
+        "key opens it, for it tells of all of them.",
+    )
     log_level: str = _setting("info", "`debug`, `info`, `warning` or `error`.")
     log_format: str = _setting(
         "auto", "`text`, `json`, or `auto`: text on a terminal, JSON otherwise."
@@ -121,6 +135,16 @@ class Settings:
         for name in _AT_LEAST_1:
             _require(name, getattr(self, name) >= 1, "must be at least 1")
         _require("queue_limit", self.queue_limit >= 4, "must be at least 4")
+        _require(
+            "metrics_listen",
+            self.metrics_listen is None or _ADDRESS.fullmatch(self.metrics_listen) is not None,
+            "must be HOST:PORT, with an IPv6 address in brackets",
+        )
+        _require(
+            "metrics_key",
+            self.metrics_key is None or _SECRET.fullmatch(self.metrics_key) is not None,
+            "must be 16 or more visible ASCII characters",
+        )
         _require("fast_path", self.fast_path in SWITCH, f"must be one of {', '.join(SWITCH)}")
         _require(
             "log_level", self.log_level in LOG_LEVELS, f"must be one of {', '.join(LOG_LEVELS)}"
@@ -130,6 +154,12 @@ class Settings:
             self.log_format in LOG_FORMATS,
             f"must be one of {', '.join(LOG_FORMATS)}",
         )
+
+
+def address(listen: str) -> tuple[str, int]:
+    """Host and port of a setting that is `HOST:PORT`."""
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def variable(name: str) -> str:

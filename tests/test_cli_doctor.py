@@ -114,7 +114,12 @@ def test_a_second_look_leaves_no_more_than_the_first(patient: Patient, scopes: s
 def test_every_setting_has_its_source_and_none_a_secret(patient: Patient) -> None:
     password = "postgresql://user:p%40ss@127.0.0.1:1/db?password=pass"
 
-    looked = patient.doctor("--json", COLLECTOR_DIRECT_URL=password, COLLECTOR_POOL_SIZE="7")
+    looked = patient.doctor(
+        "--json",
+        COLLECTOR_DIRECT_URL=password,
+        COLLECTOR_POOL_SIZE="7",
+        COLLECTOR_METRICS_KEY="nobody-else-knows",
+    )
 
     told = {each["name"]: each for each in json.loads(looked.stdout)["settings"]}
     assert told["COLLECTOR_POOL_SIZE"] == {
@@ -128,6 +133,7 @@ def test_every_setting_has_its_source_and_none_a_secret(patient: Patient) -> Non
     assert told["VOICEGW_API_KEY"]["value"] == f"{patient.key[:11]}…"
     assert patient.key not in looked.stdout
     assert "p%40ss" not in looked.stdout
+    assert "nobody-else-knows" not in looked.stdout
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector.errors import InvalidField
-from collector.settings import Settings, variable
+from collector.settings import Settings, address, variable
 from collector.store.cloud import CloudStore
 from collector.store.open import store_for
 from collector.store.selfhosted import SelfHostedStore
@@ -46,6 +46,11 @@ def test_settings_come_from_their_variables() -> None:
         ("COLLECTOR_QUEUE_LIMIT", "3"),
         ("COLLECTOR_VERIFIERS", "0"),
         ("COLLECTOR_LOG_LEVEL", "loud"),
+        ("COLLECTOR_METRICS_LISTEN", "9100"),
+        ("COLLECTOR_METRICS_LISTEN", "127.0.0.1:65536"),
+        ("COLLECTOR_METRICS_LISTEN", "::1:9100"),
+        ("COLLECTOR_METRICS_KEY", "fifteen-letters"),
+        ("COLLECTOR_METRICS_KEY", "sixteen letters!"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_its_name(name: str, value: str) -> None:
@@ -57,6 +62,17 @@ def test_a_wrong_setting_is_refused_by_its_name(name: str, value: str) -> None:
 def test_a_store_url_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(InvalidField, match="COLLECTOR_STORE_URL"):
         store_for(Settings(store_url=url))
+
+
+@pytest.mark.parametrize(
+    ("listen", "place"),
+    [("127.0.0.1:9100", ("127.0.0.1", 9100)), ("[::1]:0", ("::1", 0)), ("h.lan:80", ("h.lan", 80))],
+)
+def test_an_address_is_a_host_and_a_port(listen: str, place: tuple[str, int]) -> None:
+    settings = Settings(metrics_listen=listen)
+
+    assert settings.metrics_listen is not None
+    assert address(settings.metrics_listen) == place
 
 
 @pytest.mark.parametrize("url", ["postgresql://u@h/d", "postgresql+asyncpg://u@h/d"])

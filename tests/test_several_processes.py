@@ -144,6 +144,23 @@ async def test_processes_behind_one_port_answer_alike_and_count_together(
 
 
 @on_a_shared_store
+@pytest.mark.parametrize("supervised", [{"COLLECTOR_METRICS_LISTEN": "127.0.0.1:0"}], indirect=True)
+async def test_metrics_at_their_own_address_tell_of_all_processes(
+    supervised: Serving, store_url: str
+) -> None:
+    named = re.search(r"Its metrics are at (http://\S+)/metrics", supervised.output)
+    assert named is not None
+    async with client(supervised, create_key(store_url)["key"]) as http:
+        beats = await beat_until_everybody_answered(http, "worker")
+        here = (await http.get("/metrics")).status_code
+    async with client(supervised, "nobody's") as http:
+        http.base_url = named[1]
+        there = {await metric(http, ACCEPTED) for _ in range(6)}
+
+    assert (here, there) == (404, {beats})
+
+
+@on_a_shared_store
 async def test_a_killed_process_is_replaced_and_what_it_counted_stays(
     supervised: Serving, store_url: str
 ) -> None:

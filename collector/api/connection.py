@@ -81,10 +81,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = Flow(transport)
-        if len(self.connections) > most_connections():
+        if len(self.connections) > self._most():
             transport.abort()
         else:
             self._expect_more()
+
+    def _most(self) -> int:
+        """How many connections there may be of this kind."""
+        return most_connections()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
@@ -284,6 +288,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(RequestTimeout(f"The request was not whole within {self._seconds} s."))
         else:
             self.transport.close()
+
+
+class FewProtocol(BoundedProtocol):
+    """A connection of one of the few who ask for metrics at their own address.
+
+    These use descriptors of the reserve, so that they are served at the limit too.
+    """
+
+    def _most(self) -> int:
+        return RESERVED_DESCRIPTORS // 4
 
 
 def _too_large_head() -> HeadTooLarge:

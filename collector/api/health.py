@@ -1,16 +1,19 @@
-"""What probes and scrapers ask, and what this server says of itself; all of it without a key."""
+"""What probes and scrapers ask, and what this server says of itself; no tenant's key is needed."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from collector import __version__
+from collector.api.auth import bearer
 from collector.api.parts import Parts
 from collector.clock import MAX_SKEW
-from collector.errors import NotReady, StoreError
+from collector.errors import NotReady, StoreError, Unauthenticated
 from collector.gaps import Listener
 from collector.intake import Intake
 from collector.store.protocol import Store
@@ -60,7 +63,24 @@ async def readyz(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    return Response(Parts.of(request).metrics.render(), media_type="text/plain; version=0.0.4")
+    """What is counted, here unless it has an address of its own."""
+    if Parts.of(request).settings.metrics_listen is not None:
+        raise HTTPException(404)
+    return await scraped(request)
+
+
+async def scraped(request: Request) -> Response:
+    """What is counted, for whoever presents the key of the metrics, if there is one."""
+    parts = Parts.of(request)
+    wanted = parts.settings.metrics_key
+    if wanted is not None and not _presents(request, wanted):
+        raise Unauthenticated("The metrics have a key of their own: COLLECTOR_METRICS_KEY.")
+    return Response(await parts.metrics.exposition(), media_type="text/plain; version=0.0.4")
+
+
+def _presents(request: Request, wanted: str) -> bool:
+    # Compared in a time that does not depend on how much of it is right.
+    return hmac.compare_digest(bearer(request.headers.raw).encode("latin-1"), wanted.encode())
 
 
 async def contract(_request: Request) -> Response:

@@ -384,6 +384,7 @@ OPERATIONS: Final[dict[Door, Operation]] = {
         "Counters in Prometheus' text format.",
         None,
         Answer(200, "The counters.", media_type="text/plain"),
+        refusals=("unauthenticated", "not_found"),
     ),
     ("GET", "/openapi.json"): Operation(
         SERVER, "This description, in OpenAPI 3.1.", None, Answer(200, "The document.")

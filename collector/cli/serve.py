@@ -7,8 +7,8 @@ import errno
 import gc
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import FrameType
@@ -20,15 +20,16 @@ import uvloop
 
 from collector import __version__, logs
 from collector import keys as key_verbs
+from collector.api.connection import BoundedProtocol, FewProtocol
 from collector.api.wire import Protocol
-from collector.app import create_app, stop_streams
+from collector.app import create_app, create_metrics_app, stop_streams
 from collector.cli import opening
 from collector.cli.invocation import command
 from collector.cli.supervisor import Supervisor
 from collector.cli.watchdog import Watchdog
 from collector.clock import SystemClock
 from collector.errors import CollectorError, StoreTaken
-from collector.settings import Settings
+from collector.settings import Settings, address, variable
 from collector.store.open import is_embedded, store_name
 from collector.store.protocol import Store
 from contract.vocabulary import DEFAULT_TENANT, SCOPES
@@ -62,12 +63,9 @@ class AddressTaken(CollectorError):
 
 def _descriptors(
     _ctx: click.Context, _param: click.Parameter, value: str | None
-) -> tuple[int, int] | None:
-    """What a supervisor hands on: its listening socket and its lifeline."""
-    if value is None:
-        return None
-    listener, lifeline = map(int, value.split(","))
-    return listener, lifeline
+) -> tuple[int, ...] | None:
+    """What a supervisor hands on: its lifeline, its listening socket, and one for metrics."""
+    return None if value is None else tuple(map(int, value.split(",")))
 
 
 @click.command(epilog=EXAMPLES)
@@ -82,7 +80,7 @@ def _descriptors(
 )
 @click.option("--inherit", callback=_descriptors, hidden=True)
 def serve(
-    host: str | None, port: int | None, workers: int, inherit: tuple[int, int] | None
+    host: str | None, port: int | None, workers: int, inherit: tuple[int, ...] | None
 ) -> None:
     """Serve heartbeats and the roster.
 
@@ -107,17 +105,28 @@ def serve(
 async def _serve(settings: Settings) -> None:
     """One process, which greets."""
     async with opening.opened(settings, serving=True) as store:
-        listener = listen(settings)
-        greet = partial(_welcome, settings, store, url_of(listener))
-        await Server(settings, store, greet, watchdog=_watchdog(settings, store)).serve([listener])
+        listeners = _listen_everywhere(settings)
+        greet = partial(_welcome, settings, store, *map(url_of, listeners))
+        await _run(Server(settings, store, greet, watchdog=_watchdog(settings, store)), *listeners)
 
 
-async def _serve_inherited(settings: Settings, listener: int, lifeline: int) -> None:
-    """One of several, on its supervisor's socket, for as long as that one lives."""
+async def _serve_inherited(settings: Settings, lifeline: int, *listeners: int) -> None:
+    """One of several, on its supervisor's sockets, for as long as that one lives."""
     async with opening.opened(settings, serving=True) as store:
         server = Server(settings, store, watchdog=_watchdog(settings, store))
         asyncio.get_running_loop().add_reader(lifeline, _orphaned, server, lifeline)
-        await server.serve([socket.socket(fileno=listener)])
+        await _run(server, *(socket.socket(fileno=each) for each in listeners))
+
+
+async def _run(
+    server: Server, listener: socket.socket, for_metrics: socket.socket | None = None
+) -> None:
+    """Serve, the metrics at their own address if they have one."""
+    if for_metrics is None:
+        await server.serve([listener])
+        return
+    async with server.scraped_at(for_metrics):
+        await server.serve([listener])
 
 
 def _watchdog(settings: Settings, store: Store) -> Watchdog:
@@ -137,9 +146,9 @@ async def _supervise(settings: Settings, workers: int) -> None:
             "(COLLECTOR_STORE_URL=postgresql://…)"
         )
     async with opening.opened(settings) as store:
-        listener = listen(settings)
-        supervisor = Supervisor(settings, listener, workers)
-        click.echo(await _welcome(settings, store, url_of(listener)))
+        listeners = _listen_everywhere(settings)
+        supervisor = Supervisor(settings, listeners, workers)
+        click.echo(await _welcome(settings, store, *map(url_of, listeners)))
     await supervisor.run()
 
 
@@ -176,6 +185,18 @@ class Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(stop_streams, self._app)
         super().handle_exit(sig, frame)
 
+    @asynccontextmanager
+    async def scraped_at(self, listener: socket.socket) -> AsyncIterator[None]:
+        """Serve the metrics there meanwhile, and until the collector has stopped."""
+        app = create_metrics_app(self._app)
+        beside = MetricsServer(config(app, shutdown_seconds=1, http=FewProtocol))
+        serving = asyncio.create_task(beside.serve([listener]))
+        try:
+            yield
+        finally:
+            beside.should_exit = True
+            await serving
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         self._loop = asyncio.get_running_loop()
@@ -185,7 +206,20 @@ class Server(uvicorn.Server):
         yield
 
 
-def config(app: Callable[..., Any], *, shutdown_seconds: int | None = None) -> uvicorn.Config:
+class MetricsServer(uvicorn.Server):
+    """uvicorn once more, which leaves the signals to the collector's."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def config(
+    app: Callable[..., Any],
+    *,
+    shutdown_seconds: int | None = None,
+    http: type[BoundedProtocol] = Protocol,
+) -> uvicorn.Config:
     """How uvicorn serves the app, wherever it does.
 
     Of the time for a stop, requests that are under way get most. The rest is for the last commit
@@ -198,15 +232,29 @@ def config(app: Callable[..., Any], *, shutdown_seconds: int | None = None) -> u
         access_log=False,
         log_config=None,
         server_header=False,
-        http=Protocol,
+        http=http,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=answering,
     )
 
 
+def _listen_everywhere(settings: Settings) -> list[socket.socket]:
+    listener = listen(settings)
+    if settings.metrics_listen is None:
+        return [listener]
+    host, port = address(settings.metrics_listen)
+    return [listener, _listen(host, port, variable("metrics_listen"), variable("metrics_listen"))]
+
+
 def listen(settings: Settings) -> socket.socket:
     """The address, taken."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    hosts, ports = "--host or COLLECTOR_HOST", "--port or COLLECTOR_PORT"
+    return _listen(settings.host, settings.port, hosts, ports)
+
+
+def _listen(host: str, port: int, hosts: str, ports: str) -> socket.socket:
+    """Take the address; one that can't be had names the settings that choose another."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named TCP, because an event loop sets TCP_NODELAY only on what says so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -214,14 +262,13 @@ def listen(settings: Settings) -> socket.socket:
         # Accepted sockets inherit it. A client that takes nothing holds no memory of ours for long.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind((host, port))
         listener.listen()
     except OSError as error:
         listener.close()
-        other = "--host or COLLECTOR_HOST" if _is_about_host(error) else "--port or COLLECTOR_PORT"
+        other = hosts if _is_about_host(error) else ports
         raise AddressTaken(
-            f"can't listen on {settings.host}:{settings.port}: {error.strerror}; "
-            f"choose another with {other}"
+            f"can't listen on {host}:{port}: {error.strerror}; choose another with {other}"
         ) from None
     return listener
 
@@ -237,9 +284,13 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-async def _welcome(settings: Settings, store: Store, url: str) -> str:
+async def _welcome(
+    settings: Settings, store: Store, url: str, metrics_url: str | None = None
+) -> str:
     """What a person needs next: on a first embedded start, a key to go on with."""
     opening_line = f"Collector {__version__} listens on {url}, store {store_name(settings)}."
+    if metrics_url is not None:
+        opening_line += f"\nIts metrics are at {metrics_url}/metrics."
     mint = f"{command()} keys create --tenant {DEFAULT_TENANT} --scopes ingest,read"
     if await store.keys(None):
         return f"{opening_line}\nKeys still work. Is one lost? Mint another with: {mint}\n"

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from collector.cli.watchdog import Watchdog
@@ -28,14 +28,14 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """The children share the listening socket; one that dies is replaced.
+    """The children share the listening sockets; one that dies is replaced.
 
     Each child holds the end of a pipe whose other end is ours: should we be killed, it ends too.
     """
 
-    def __init__(self, settings: Settings, listener: socket.socket, count: int) -> None:
+    def __init__(self, settings: Settings, listeners: Sequence[socket.socket], count: int) -> None:
         self._settings = settings
-        self._listener = listener
+        self._listeners = listeners
         self._count = count
         self._stopping = asyncio.Event()
         self._lifeline = os.pipe()
@@ -73,10 +73,10 @@ class Supervisor:
                 await self._stop(child, ended)
 
     async def _start(self, directory: str) -> asyncio.subprocess.Process:
-        inherited = (self._listener.fileno(), self._lifeline[0])
+        inherited = (self._lifeline[0], *(each.fileno() for each in self._listeners))
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "collector", "serve"),
-            *("--inherit", f"{inherited[0]},{inherited[1]}"),
+            *("--inherit", ",".join(map(str, inherited))),
             pass_fds=inherited,
             env=os.environ | {DIRECTORY: directory},
             stdin=subprocess.DEVNULL,
