@@ -11,14 +11,17 @@ import logging
 from collector.clock import Clock, every
 from collector.errors import StoreError
 from collector.store.protocol import Store
-from collector.values import GAP, SECOND, Gap
-from collector.workers import gone_before
+from collector.values import GAP, SECOND, Ahead, Gap
+from collector.workers import ended, gone_before
 
 LISTEN_EVERY_SECONDS = 5.0
 # Gaps that may still matter: a crash loop of an hour is looked through to its end.
 RECENT = 3600 * SECOND
 # For this long after a gap, readers of the roster are told of it.
 TOLD_FOR = 60 * SECOND
+# How often all workers are looked through for stamps ahead of now, and how many are mended at once.
+LOOK_EVERY = 60 * SECOND
+MEND_AT_ONCE = 10_000
 _log = logging.getLogger(__name__)
 
 
@@ -33,6 +36,9 @@ class Listener:
         # When the store last took this collector's own beat, and when the one under way began.
         self.listened_at = 0
         self.listening_since: int | None = None
+        # The stamps ahead of now that were found when they were last looked for, and when that was.
+        self.ahead: Ahead | None = None
+        self._looked_at = -LOOK_EVERY
         # When one failed, until one succeeds.
         self.failed_at: int | None = None
 
@@ -49,11 +55,27 @@ class Listener:
         self.failed_at = None
 
     async def _listen(self, now: int) -> None:
+        if self._is_time_to_look(now):
+            await self._mend(now)
         gap = await self._store.listen(self._collector_id, now=now)
         if gap is not None:
             _log.warning("no collector listened for %d s", (gap.ended_at - gap.began_at) // SECOND)
         self._gaps = await self._store.gaps(since=now - RECENT)
         self.listened_at = now
+
+    def _is_time_to_look(self, now: int) -> bool:
+        """Every minute; at once where time was set back, and until all is well."""
+        return self.ahead is not None or not 0 <= now - self._looked_at < LOOK_EVERY
+
+    async def _mend(self, now: int) -> None:
+        """Look for stamps ahead of now, and end that they are."""
+        found = await self._store.ahead(now=now)
+        self.ahead = found if found.is_a_fault else None
+        if self.ahead is not None:
+            _log.warning("%s of now, by a wrong clock; they are mended", self.ahead)
+            while await self._store.mend(now=now, limit=MEND_AT_ONCE):
+                pass
+        self._looked_at = now
 
     def gone(self) -> int:
         """The stamp below which a silence counts now.
@@ -72,8 +94,8 @@ class Listener:
         From memory, because every reader asks: one that another collector found is known 5 s later.
         """
         now = self._clock.now()
-        ended = [gap for gap in self._gaps if now - gap.ended_at <= TOLD_FOR]
-        return max(ended, key=lambda gap: gap.ended_at, default=None)
+        told = [gap for gap in ended(self._gaps, now) if now - gap.ended_at <= TOLD_FOR]
+        return max(told, key=lambda gap: gap.ended_at, default=None)
 
     async def follow(self) -> None:
         await every(LISTEN_EVERY_SECONDS, self.listen, "not listening")

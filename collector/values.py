@@ -139,6 +139,25 @@ class Gap(NamedTuple):
     ended_at: int
 
 
+class Ahead(NamedTuple):
+    """How many workers, gaps and collectors have a stamp that is ahead of now, and how far."""
+
+    workers: int
+    gaps: int
+    collectors: int
+    furthest: int
+
+    @property
+    def is_a_fault(self) -> bool:
+        return bool(self.workers or self.gaps or self.collectors)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.workers} workers, {self.gaps} gaps and {self.collectors} collectors are stamped"
+            f" up to {self.furthest / SECOND:.1f} s ahead"
+        )
+
+
 class Silent(NamedTuple):
     """A worker that may have gone quiet, to be confirmed by the sweep."""
 

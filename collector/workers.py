@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from collector.values import NO_GAP, SECOND, TTL, Event, Gap, Liveness, Worker
-from contract.vocabulary import CPU_PCT_DECIMALS, STATUSES
+from contract.vocabulary import CPU_PCT_DECIMALS, STAMP_AHEAD_SECONDS, STATUSES
 
 # Made once: a roster has one for each of its thousands of workers.
 _LEFT = Liveness("offline", "left")
@@ -117,13 +117,18 @@ def _cpu_pct(value: float | None) -> float | None:
     return None if value is None else int(value * _CPU_PCT_PARTS + 0.5) / _CPU_PCT_PARTS
 
 
+def ended(gaps: Iterable[Gap], now: int) -> list[Gap]:
+    """Those that are over. One that ends more than 5 s ahead of now is the fault of some clock."""
+    return [gap for gap in gaps if gap.ended_at <= now + STAMP_AHEAD_SECONDS * SECOND]
+
+
 def gone_before(gaps: Iterable[Gap], now: int) -> int:
     """The stamp below which a silence counts: listened to for more than 45 s in all.
 
     The collectors' own gaps are not listening. Within 20 s of a gap's end nothing counts yet;
     with no gap in the last 45 s everything does, as the TTL alone says.
     """
-    newest_first = sorted(gaps, key=lambda gap: gap.ended_at, reverse=True)
+    newest_first = sorted(ended(gaps, now), key=lambda gap: gap.ended_at, reverse=True)
     heard_until, needed = now, TTL
     for gap in newest_first:
         if now - gap.ended_at < HOLD:

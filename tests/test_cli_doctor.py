@@ -23,12 +23,14 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 
 from collector import __version__
-from collector.cli.checks import MIB, check_disk, check_store, clock_finding, settings_of
+from collector.cli.checks import MIB, Finding, check_disk, check_store, clock_finding, settings_of
 from collector.settings import Settings
-from collector.values import SECOND
+from collector.store.open import store_for
+from collector.values import NO_GAP, SECOND
 from conformance.launcher import launched
 from tests.conftest import BACKENDS
 from tests.databases import administer
+from tests.factories import beat
 from tests.processes import COMMAND, Serving, create_key, environment, run
 from tests.strict import skip
 
@@ -77,7 +79,7 @@ def test_where_all_is_well_nothing_failed_and_nobody_is_alive_by_it(patient: Pat
     assert looked.returncode == 0, looked.stdout + looked.stderr
     assert {each["result"] for each in findings(looked).values()} <= {"ok", "warning"}
     assert list(findings(looked)) == [
-        *("settings", "store", "migrations", "disk"),
+        *("settings", "store", "migrations", "stamps", "disk"),
         *("collector", "readiness", "beat", "collector clock"),
     ]
     (worker,) = patient.workers()
@@ -91,6 +93,28 @@ def test_people_get_a_line_for_each_finding(patient: Patient) -> None:
     assert "ok       store            .data/collector.db answers\n" in looked.stdout
     assert "warning  settings         COLLECTOR_PROT is no setting" in looked.stdout
     assert "fix: did you mean COLLECTOR_PORT?\n" in looked.stdout
+
+
+def test_stamps_ahead_of_now_are_told(store_url: str) -> None:
+    settings = Settings(store_url=store_url)
+
+    def stamps() -> Finding:
+        (found,) = [each for each in check_store(settings) if each.check == "stamps"]
+        return found
+
+    well = stamps()
+    asyncio.run(beat_at(settings, time.time_ns() // 1000 + 7200 * SECOND))
+    ill = stamps()
+
+    assert (well.result, ill.result) == ("ok", "failed")
+    assert re.match(r"1 workers, 0 gaps and 0 collectors are stamped up to 7\d{3}", ill.says)
+
+
+async def beat_at(settings: Settings, stamp: int) -> None:
+    store = store_for(settings)
+    await store.open()
+    await store.commit([beat(last_seen=stamp)], now=stamp, gone=NO_GAP)
+    await store.close()
 
 
 @pytest.mark.parametrize("scopes", ["ingest", "ingest,read,admin"])

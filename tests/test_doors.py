@@ -294,6 +294,21 @@ async def test_readiness_sees_a_collector_that_no_longer_listens(fleet: Fleet) -
     assert [error["field"] for error in document["errors"]] == ["listening"]
 
 
+async def test_readiness_tells_of_stamps_ahead_until_they_are_mended(fleet: Fleet) -> None:
+    fleet.clock.move(7200)
+    await fleet.beat()
+    fleet.clock.move(-7200 + 60)
+    await fleet.app.state.parts.listener.listen()
+    document = check_problem(await fleet.http.get("/readyz"), 503, "not_ready")
+
+    fleet.clock.move(5)
+    await fleet.app.state.parts.listener.listen()
+
+    assert [error["field"] for error in document["errors"]] == ["stamps"]
+    assert (await fleet.http.get("/readyz")).status_code == 200
+    assert (await fleet.worker())["age_seconds"] == 20
+
+
 async def test_a_store_that_is_behind_is_not_ready(fleet: Fleet) -> None:
     await fleet.store._write(  # type: ignore[attr-defined]
         lambda conn: conn.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")

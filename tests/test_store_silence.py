@@ -7,7 +7,8 @@ import asyncio
 from collector.settings import Settings
 from collector.store.open import store_for
 from collector.store.protocol import Store
-from collector.values import NO_GAP, Gap, Silent, Spell
+from collector.values import NO_GAP, SECOND, Ahead, Gap, RosterQuery, Silent, Spell
+from collector.workers import liveness
 from tests.factories import at, beat
 
 
@@ -137,3 +138,54 @@ async def test_several_collectors_that_find_a_gap_record_it_once(
     assert await store.gaps(since=0) == [Gap(at(0), at(100))]
     assert sum(gap is not None for gap in found) == 1
     await other.close()
+
+
+async def test_a_stamp_ahead_is_pulled_back_to_one_beat_after_a_beat(store: Store) -> None:
+    await commit(store, "worker-1", seconds=7200)
+    await commit(store, "right", seconds=0)
+
+    assert await store.ahead(now=at(0)) == Ahead(1, 0, 0, 7200 * SECOND)
+    assert await store.mend(now=at(0), limit=10) == 1
+    assert await store.mend(now=at(0), limit=10) == 0
+
+    stamps = {w.agent_id: w.last_seen for w in await store.roster("acme", RosterQuery(), now=at(0))}
+    assert stamps == {"worker-1": at(-15), "right": at(0)}
+    assert await store.spells("acme", "worker-1", since=0) == [Spell(at(-15), None, None)]
+    assert await kinds(store) == ["online", "online"]
+
+
+async def test_a_worker_that_was_lost_ahead_of_now_stays_lost(store: Store) -> None:
+    await commit(store, "worker-1", seconds=7200)
+    silent = [Silent("acme", "worker-1", at(7200))]
+    await store.announce_lost(silent, before=at(7201))
+
+    await store.mend(now=at(0), limit=10)
+
+    row = await store.worker("acme", "worker-1")
+    assert row is not None
+    assert liveness(row, at(0)).reason == "lost"
+    assert await kinds(store) == ["online", "offline"]
+
+
+async def test_a_beat_that_was_under_way_counts_although_its_row_is_mended_first(
+    store: Store,
+) -> None:
+    await commit(store, "worker-1", seconds=7200)
+    await store.mend(now=at(12), limit=10)
+
+    left = beat("worker-1", seconds=0, status="offline")
+    await store.commit([left], now=at(12), gone=NO_GAP)
+
+    assert await kinds(store) == ["online", "left"]
+
+
+async def test_what_a_stamp_ahead_had_begun_is_mended_after_a_beat_overwrote_it(
+    store: Store,
+) -> None:
+    await commit(store, "worker-1", seconds=7200)
+    await commit(store, "worker-1", seconds=0)
+
+    await store.mend(now=at(1), limit=10)
+    await store.commit([beat("worker-1", seconds=9, status="offline")], now=at(9), gone=NO_GAP)
+
+    assert await store.spells("acme", "worker-1", since=0) == [Spell(at(0), at(9), "left")]

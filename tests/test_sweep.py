@@ -5,7 +5,7 @@ from __future__ import annotations
 from collector.gaps import Listener
 from collector.store.protocol import Store
 from collector.sweep import Sweep
-from collector.values import NO_GAP
+from collector.values import NO_GAP, Ahead
 from tests.factories import at, beat
 from tests.fleet import TestClock
 
@@ -133,3 +133,79 @@ async def test_a_collector_that_was_itself_stopped_counts_no_silence_until_it_li
     await listener.listen()
     assert listener.gone() == 0
     assert (await store.gaps(since=0))[0].began_at == at(0)
+
+
+HOURS = 7200
+
+
+async def run_ahead(store: Store, clock: TestClock, *agent_ids: str) -> None:
+    """A collector that starts with a clock two hours ahead, and is stopped a minute later."""
+    clock.move(HOURS)
+    ahead = Listener(store, clock, "ahead")
+    await ahead.listen()
+    await commit(store, *agent_ids, clock=clock, gone=ahead.gone())
+    await live_through(60, clock, ahead, Sweep(store, clock, gone=ahead.gone))
+    await commit(store, *agent_ids[1:], clock=clock, gone=ahead.gone())
+    clock.move(-HOURS)
+
+
+async def test_after_a_run_with_a_clock_ahead_silence_is_announced_again(
+    store: Store, clock: TestClock
+) -> None:
+    await Listener(store, clock, "before").listen()
+    await run_ahead(store, clock, "dies-ahead", "dies-later")
+    listener = Listener(store, clock, "after")
+    await listener.listen()
+    before = await told(store)
+
+    sweep = Sweep(store, clock, gone=listener.gone)
+    await live_through(45, clock, listener, sweep)
+    assert await told(store) == before
+    await live_through(2, clock, listener, sweep)
+
+    assert ("dies-later", "offline") in await told(store)
+    assert (await store.ahead(now=clock.now())) == Ahead(0, 0, 0, 0)
+
+
+async def test_a_gap_that_ends_ahead_of_now_is_cut_and_told(store: Store, clock: TestClock) -> None:
+    await Listener(store, clock, "before").listen()
+    await run_ahead(store, clock, "worker-1")
+    began_at, now = at(0), clock.now()
+    listener = Listener(store, clock, "after")
+
+    await listener.listen()
+
+    assert await store.gaps(since=0) == [(began_at, now)]
+    assert listener.ahead is not None
+    assert (listener.ahead.workers, listener.ahead.gaps, listener.ahead.collectors) == (1, 1, 1)
+
+    clock.move(5)
+    await listener.listen()
+    assert listener.ahead is None
+
+
+async def test_a_collector_that_runs_mends_what_comes_later(store: Store, clock: TestClock) -> None:
+    listener = Listener(store, clock, "one")
+    await listener.listen()
+    clock.move(HOURS)
+    await commit(store, "worker-1", clock=clock)
+    clock.move(-HOURS)
+    sweep = Sweep(store, clock, gone=listener.gone)
+
+    await live_through(60 + 30 + 5 + 2, clock, listener, sweep)
+
+    assert await told(store) == [("worker-1", "offline")]
+
+
+async def test_a_clock_that_is_set_back_is_noticed_at_once(store: Store, clock: TestClock) -> None:
+    listener = Listener(store, clock, "one")
+    await listener.listen()
+    clock.move(5)
+    await listener.listen()
+    await commit(store, "worker-1", clock=clock)
+
+    clock.move(-10)
+    await listener.listen()
+
+    assert listener.ahead is not None
+    assert (await store.ahead(now=clock.now())) == Ahead(0, 0, 0, 0)

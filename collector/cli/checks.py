@@ -26,6 +26,7 @@ from collector.errors import (
 )
 from collector.settings import PREFIX, Settings, variable
 from collector.store.open import is_embedded, store_for, store_name
+from collector.store.protocol import Store
 from collector.store.relational import RelationalStore
 from collector.store.schema import HEAD
 from collector.values import SECOND
@@ -45,6 +46,10 @@ READY_FIXES = {
     "commits": "see the collector's log for why its store takes nothing; likely its disk is full",
     "listening": "see the collector's log for why its store takes nothing; likely it is locked",
     "migrations": "on the collector's store, run: {command} migrate",
+    "stamps": (
+        "the collector mends them by itself within 5 s; if it tells this again and again, let NTP "
+        "set the clock on its machine, and on its PostgreSQL's, and restart it"
+    ),
     "clock": (
         "on the collector's machine, and on its PostgreSQL's, let NTP set the clock "
         "(timedatectl set-ntp true); if it was set since the start, restart the collector"
@@ -124,10 +129,13 @@ async def _ask_store(settings: Settings, now: Now) -> list[Finding]:
     try:
         await store.open()
         answers = Finding("store", "ok", f"{store_name(settings)} answers")
-        schema = _schema(await store.revision(), shared=not is_embedded(settings))
+        revision = await store.revision()
+        schema = _schema(revision, shared=not is_embedded(settings))
         asked, reading, answered = now(), await store.time(), now()
         skew = None if reading is None else (asked + answered) // 2 - reading
-        return [answers, schema, *([] if skew is None else [clock_finding("store", skew)])]
+        clock = [] if skew is None else [clock_finding("store", skew)]
+        stamps = [] if revision is None else [await _stamps(store, reading or now())]
+        return [answers, schema, *stamps, *clock]
     except StoreError as error:
         return [_store_down(settings, error)]
     finally:
@@ -252,6 +260,17 @@ def _store_down(settings: Settings, error: StoreError) -> Finding:
     )
     says = f"{store_name(settings)} does not answer: {error.detail}"
     return Finding("store", "failed", says, fix, is_unreachable=True)
+
+
+async def _stamps(store: Store, now: int) -> Finding:
+    found = await store.ahead(now=now)
+    if not found.is_a_fault:
+        return Finding("stamps", "ok", "nothing in the store is stamped ahead of now")
+    fix = (
+        "let NTP set the clocks of this machine and of the collector's; a collector that runs with "
+        "the right time mends them by itself within a minute, and at its start"
+    )
+    return Finding("stamps", "failed", f"{found} of now", fix)
 
 
 def _schema(revision: str | None, *, shared: bool) -> Finding:

@@ -3,8 +3,8 @@
 A method is one transaction: when it returns, what it did is committed; when it raises, nothing
 of it happened. The tenant comes first in every method, and no method reads or writes another
 tenant's rows; the exceptions are named: `commit` takes a batch of many tenants' beats, `silent`,
-`announce_lost`, `forget`, pruning and the gaps look after all tenants alike, and a key or a session
-is found before its tenant is known. Only errors of `collector.errors` escape:
+`announce_lost`, `forget`, `mend`, pruning and the gaps look after all tenants alike, and a key or a
+session is found before its tenant is known. Only errors of `collector.errors` escape:
 
 - `Unstorable`: these very values can't be stored. Asking again gives the same answer.
 - `StoreUnavailable`: unreachable, restarting, deadlocked, locked for too long or out of space.
@@ -23,6 +23,7 @@ from typing import Protocol
 from collector.values import (
     NEVER,
     Act,
+    Ahead,
     Audited,
     Beat,
     Event,
@@ -241,6 +242,24 @@ class Store(Protocol):
 
         If no collector did for more than 15 s before, record that as a gap, once however many
         find it, and return it.
+        """
+        ...
+
+    async def ahead(self, *, now: int) -> Ahead:
+        """How many stamps are more than 5 s ahead of `now`, which some wrong clock made."""
+        ...
+
+    async def mend(self, *, now: int, limit: int) -> int:
+        """End that stamps are ahead, of at most `limit` workers; return of how many.
+
+        - A worker's `last_seen` becomes what it would be one beat, 15 s, after a beat; of one that
+          was announced lost, the last moment at which it is. When it came online, and was last in
+          conflict, is then no later than that. Nothing is logged: nobody came or went.
+        - A gap ends at `now`; one that would begin after it is removed.
+        - A collector listened last at `now`.
+
+        A beat that is under way has a later stamp than any that this gives, and so counts. A row
+        that a writer holds is passed over.
         """
         ...
 

@@ -8,11 +8,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, inspect, text
 
-from collector.store import audit, events, gaps, keys, sessions, spells, tenants, workers
+from collector.store import ahead, audit, events, gaps, keys, sessions, spells, tenants, workers
 from collector.store.protocol import OPERATOR
 from collector.store.schema import HEAD
 from collector.values import (
     Act,
+    Ahead,
     Audited,
     Event,
     Gap,
@@ -115,6 +116,12 @@ class RelationalStore(ABC):
 
     async def listen(self, collector_id: str, *, now: int) -> Gap | None:
         return await self._write(gaps.listen, collector_id, now)
+
+    async def ahead(self, *, now: int) -> Ahead:
+        return await self._read(ahead.read, now)
+
+    async def mend(self, *, now: int, limit: int) -> int:
+        return await self._write(ahead.mend, now, limit)
 
     async def presence(self, tenant_id: str, *, since: int, step: int, steps: int) -> list[int]:
         return await self._read(spells.presence, tenant_id, since, step, steps)

@@ -172,6 +172,15 @@ class StoreMachine(RuleBasedStateMachine):
             self._read(call("listen", collector_id, now=self.now))
             self._compare_gaps()
 
+    @rule(back=st.sampled_from([0, 5 * SECOND, 5 * SECOND + 1, 60 * SECOND, 7200 * SECOND]))
+    def mend(self, back: int) -> None:
+        """As by a collector that starts after the clock was set back by so much."""
+        known = list(self.model.rows)
+        self._read(call("ahead", now=self.now - back))
+        self._do(call("mend", now=self.now - back, limit=MANY), known)
+        self._read(call("ahead", now=self.now - back))
+        self._compare_gaps()
+
     @rule(pruning=PRUNINGS, ago=AGO)
     def prune(self, pruning: Call, ago: int) -> None:
         dated = replace(pruning, kwargs={**pruning.kwargs, "before": self.now - ago})

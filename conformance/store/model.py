@@ -12,6 +12,7 @@ from itertools import takewhile
 from collector.errors import Unstorable
 from collector.values import (
     Act,
+    Ahead,
     Beat,
     Event,
     Gap,
@@ -27,6 +28,7 @@ from conformance.store.beats import TTL, Row, is_online, kind, leaves, made, ren
 from conformance.store.operators import Operators
 
 AHEAD = 5_000_000
+BETWEEN_BEATS = 15_000_000
 LISTENED = 15_000_000
 MOST = 2**63 - 1
 Place = tuple[str, str]
@@ -313,6 +315,23 @@ class Model(Operators):
         self.known_gaps.append(gap)
         return gap
 
+    async def ahead(self, *, now: int) -> Ahead:
+        rows = [row for row in self.rows.values() if _is_ahead(row, now)]
+        gaps = [gap for gap in self.known_gaps if gap.ended_at > now + AHEAD]
+        listened = [at for at in self.listened.values() if at > now + AHEAD]
+        stamps = [row.worker.last_seen for row in rows] + [gap.ended_at for gap in gaps] + listened
+        return Ahead(len(rows), len(gaps), len(listened), max(0, max(stamps, default=now) - now))
+
+    async def mend(self, *, now: int, limit: int) -> int:
+        self.listened = {c: now if at > now + AHEAD else at for c, at in self.listened.items()}
+        over = [gap for gap in self.known_gaps if gap.ended_at <= now + AHEAD]
+        cut = [Gap(gap.began_at, now) for gap in self.known_gaps if gap not in over]
+        self.known_gaps = over + [gap for gap in cut if gap.began_at < now]
+        found = [place for place, row in sorted(self.rows.items()) if _is_ahead(row, now)][:limit]
+        for place in found:
+            _pull_back(self.rows[place], now)
+        return len(found)
+
     async def gaps(self, *, since: int) -> list[Gap]:
         return sorted(gap for gap in self.known_gaps if gap.ended_at > since)
 
@@ -381,3 +400,20 @@ def _matches(worker: Worker, query: RosterQuery, now: int) -> bool:
 
 def _step(worker: Worker) -> tuple[int, str]:
     return worker.first_seen, worker.agent_id
+
+
+def _is_ahead(row: Row, now: int) -> bool:
+    stamps = (row.worker.last_seen, row.online_from, row.worker.conflict_seen)
+    return any(stamp is not None and stamp > now + AHEAD for stamp in stamps)
+
+
+def _pull_back(row: Row, now: int) -> None:
+    """As if its last beat had come one interval ago; a lost worker stays lost."""
+    seen, conflict = row.worker.last_seen, row.worker.conflict_seen
+    if seen > now + AHEAD:
+        seen = now - (TTL + 1 if row.worker.reported == "lost" else BETWEEN_BEATS)
+    if conflict is not None:
+        conflict = min(conflict, seen)
+    if row.online_from is not None:
+        row.online_from = min(row.online_from, seen)
+    row.worker = row.worker._replace(last_seen=seen, conflict_seen=conflict)
