@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-console proof-partitions peer peer-report recipes bench bench-quick bench-producer clean
+.PHONY: help install serve test check format lock schemas conformance drift proof-kill proof-feed proof-door proof-console proof-partitions peer peer-report recipes bench bench-quick bench-producer clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -55,6 +55,9 @@ proof-kill: install  ## kill -9 under load, both stores: nothing acknowledged is
 
 proof-feed: install  ## follow the feed while collectors are killed: nothing lost, repeated or reordered
 	$(BIN)/python -m benchmarks.feed
+
+proof-door: install  ## attack a collector with and without its defences: what is wrong, and the peak of memory
+	$(BIN)/python -m benchmarks.door
 
 proof-console: install  ## the console with 5,000 workers beside 50: tasks, frames, memory (needs chromium)
 	$(BIN)/python -m benchmarks.console

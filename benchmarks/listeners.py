@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,18 +123,19 @@ async def listen(host: str, port: int, requests: list[bytes]) -> None:
         print(tally.told(), flush=True)
 
     opening = asyncio.create_task(open_all())
-    await _answer_each_line(tally)
+    await answer_each_line(tally.told)
     opening.cancel()
 
 
-async def _answer_each_line(tally: Tally) -> None:
+async def answer_each_line(told: Callable[[], str]) -> None:
+    """Print what there is to tell for each line of the input, until that ends."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 
     def read() -> None:
         asked = os.read(sys.stdin.fileno(), 1024)
         for _ in range(asked.count(b"\n")):
-            print(tally.told(), flush=True)
+            print(told(), flush=True)
         if not asked:
             loop.remove_reader(sys.stdin.fileno())
             ended.set_result(None)

@@ -116,9 +116,15 @@ async def send(
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
     """The status of the answer, once all of it is read."""
+    return (await answer(reader, writer, request))[0]
+
+
+async def answer(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+) -> tuple[int, bytes]:
+    """The status and the body."""
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")
     length = _LENGTH.search(head)
     assert length is not None
-    await reader.readexactly(int(length[1]))
-    return int(head[9:12])
+    return int(head[9:12]), await reader.readexactly(int(length[1]))

@@ -4,7 +4,8 @@ A beat's time begins when it was due, not when a connection was free for it: a s
 makes all wait that were due meanwhile. An event loop's timers know whole milliseconds: a beat is
 due up to one after its time, and what is later than that counts.
 
-`python -m benchmarks.paced HOST PORT FLEET RATE SECONDS` prints what it found as JSON.
+`python -m benchmarks.paced HOST PORT FLEET RATE SECONDS` prints an empty line when it is connected,
+and what it found as JSON.
 """
 
 from __future__ import annotations
@@ -115,12 +116,14 @@ class Schedule:
             self.done.set()
 
     def found(self) -> Paced:
-        took, late = sorted(self.took), sorted(self.late)
+        # A beat that was not answered has waited at least as long as the last answers did.
+        unanswered = self._count - len(self.took)
+        took, late = sorted(self.took + [DRAIN_SECONDS] * unanswered), sorted(self.late)
         return Paced(
-            beats=len(took),
+            beats=len(self.took),
             rate=self._rate,
             refused=self.refused,
-            unanswered=self._count - len(took),
+            unanswered=unanswered,
             kept_up=self.in_time / self._count,
             median=took[len(took) // 2],
             p99=took[len(took) * 99 // 100],
@@ -146,6 +149,11 @@ class Connection(asyncio.Protocol):
         self._due = due
         self._transport.write(request)
 
+    def connection_lost(self, _error: Exception | None) -> None:
+        # A server may end one that had nothing to say yet.
+        if self in self._schedule.idle:
+            self._schedule.idle.remove(self)
+
     def data_received(self, data: bytes) -> None:
         answer = self._answer + data
         # Every answer is one short JSON object.
@@ -160,6 +168,7 @@ async def pace(host: str, port: int, texts: list[bytes], rate: float, seconds: f
     schedule, loop = Schedule(texts, rate, seconds), asyncio.get_running_loop()
     for _ in range(CONNECTIONS):
         await loop.create_connection(lambda: Connection(schedule), host, port)
+    print(flush=True)
     schedule.start()
     try:
         async with asyncio.timeout(seconds + DRAIN_SECONDS):
@@ -177,14 +186,30 @@ def main(host: str, port: str, fleet: str, rate: str, seconds: str) -> None:
     print(json.dumps(asdict(found)))
 
 
-async def paced(host: str, port: int, fleet: Path, rate: float, seconds: float) -> Paced:
-    """The same from a process of its own."""
+async def paced(
+    host: str,
+    port: int,
+    fleet: Path,
+    rate: float,
+    seconds: float,
+    connected: asyncio.Event | None = None,
+) -> Paced:
+    """The same from a process of its own; the event is set when that one is connected."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.paced"),
         *(host, str(port), str(fleet), str(rate), str(seconds)),
         stdout=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate()
+    assert process.stdout is not None
+    try:
+        await process.stdout.readline()
+        if connected is not None:
+            connected.set()
+        said, _ = await process.communicate()
+    finally:
+        # A run that is ended early leaves nobody behind who goes on beating.
+        if process.returncode is None:
+            process.kill()
     return Paced(**json.loads(said))
 
 

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from benchmarks import usage
 
 # What users run, from the same environment as we do.
 SERVE = (str(Path(sys.executable).with_name("collector")), "serve")
+# The settings of a collector, each by the name of its variable; none unless told.
+UNCHANGED: Mapping[str, str] = {}
 _ADDRESS = re.compile(r"listens on http://([\d.]+):(\d+)")
 
 
@@ -30,6 +32,10 @@ class Process:
     popen: subprocess.Popen[str]
     host: str
     port: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.host, self.port
 
     def kill(self) -> None:
         """SIGKILL, also for whoever writes for it, and wait until it is gone."""
@@ -53,12 +59,18 @@ class Process:
             self.popen.stdout.close()
 
 
-def start(command: Sequence[str], *, store_url: str, log: Path) -> Process:
+def start(
+    command: Sequence[str],
+    *,
+    store_url: str,
+    log: Path,
+    settings: Mapping[str, str] = UNCHANGED,
+) -> Process:
     """Run a variant of `collector serve` on a free port; return once it answers."""
     with log.open("ab") as errors:
         popen = subprocess.Popen(
             command,
-            env=_environment(store_url),
+            env={**_environment(store_url), **settings},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -20,7 +20,18 @@ PATIENCE_SECONDS = 60
 class Stage:
     """A store, and the collector that serves it; that may be ended and started again."""
 
-    def __init__(self, where: Places, kind: Kind, url: str, store: Store) -> None:
+    def __init__(
+        self,
+        where: Places,
+        kind: Kind,
+        url: str,
+        store: Store,
+        *,
+        command: Sequence[str] = processes.SERVE,
+        settings: Mapping[str, str] = processes.UNCHANGED,
+    ) -> None:
+        self._command = command
+        self._settings = settings
         self.kind = kind
         self.store = store
         self.directory = where.directory
@@ -37,12 +48,21 @@ class Stage:
         await self.stop()
         log = self.directory / f"{self.kind}.log"
         self._process = await asyncio.to_thread(
-            processes.start, processes.SERVE, store_url=self.url, log=log
+            processes.start,
+            self._command,
+            store_url=self.url,
+            log=log,
+            settings=self._settings,
         )
 
     async def stop(self) -> None:
         if self._process is not None:
             await asyncio.to_thread(self._process.stop)
+
+    async def kill(self) -> None:
+        """Without waiting for what it has to do yet."""
+        if self._process is not None and self._process.popen.poll() is None:
+            await asyncio.to_thread(self._process.kill)
 
     async def warm(self, keys: Iterable[str]) -> None:
         """One beat with every key: its argon2 run is no part of a window."""
@@ -83,11 +103,18 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(where: Places, kind: Kind) -> AsyncIterator[Stage]:
-    """A new store of that kind, not served yet."""
-    url = where.new(kind)
+async def stage(
+    where: Places,
+    kind: Kind,
+    *,
+    url: str | None = None,
+    command: Sequence[str] = processes.SERVE,
+    settings: Mapping[str, str] = processes.UNCHANGED,
+) -> AsyncIterator[Stage]:
+    """A new store of that kind, or the one of that URL, not served yet."""
+    url = url or where.new(kind)
     async with opened(url) as store:
-        made = Stage(where, kind, url, store)
+        made = Stage(where, kind, url, store, command=command, settings=settings)
         try:
             yield made
         finally:

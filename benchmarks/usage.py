@@ -43,6 +43,12 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
+def peak_bytes(pid: int) -> int:
+    """The most memory that the process itself ever had, without its children's."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
 def written_bytes(pid: int) -> int:
     """Sent to the disk, whole pages of the system each."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
