@@ -80,6 +80,7 @@ async def collector(
     kind: Kind,
     command: tuple[str, ...] = processes.SERVE,
     fleet: Fleet = STRANGERS,
+    settings: Mapping[str, str] = processes.UNCHANGED,
 ) -> AsyncIterator[Contender]:
     """One on a store of its own, which has the whole fleet in it and knows its keys."""
     url = where.new(kind)
@@ -88,7 +89,7 @@ async def collector(
             await fill(store, fleet)
             where.settle(url)
         fleet = await admit(store, fleet)
-        async with _serving(where, command, url) as process:
+        async with _serving(where, command, url, settings) as process:
             await _warm(process, fleet)
             meters = _meters(where, kind, process.popen.pid)
             yield Contender(process, fleet, _file(where, process, fleet), store, meters)
@@ -112,10 +113,15 @@ def _meters(where: Places, kind: Kind, pid: int) -> dict[str, Meter]:
 
 @asynccontextmanager
 async def _serving(
-    where: Places, command: tuple[str, ...], url: str
+    where: Places,
+    command: tuple[str, ...],
+    url: str,
+    settings: Mapping[str, str] = processes.UNCHANGED,
 ) -> AsyncIterator[processes.Process]:
     log = where.directory / "servers.log"
-    process = await asyncio.to_thread(processes.start, command, store_url=url, log=log)
+    process = await asyncio.to_thread(
+        processes.start, command, store_url=url, log=log, settings=settings
+    )
     try:
         yield process
     finally:
@@ -130,7 +136,12 @@ def _file(where: Places, process: processes.Process, fleet: Fleet) -> Path:
 
 async def _warm(process: processes.Process, fleet: Fleet) -> None:
     """One beat with every key: its argon2 run is not part of a window."""
-    numbers = iter(range(len(fleet.keys)))
+    await beat_once_each(process, fleet, range(len(fleet.keys)))
+
+
+async def beat_once_each(process: processes.Process, fleet: Fleet, workers: Iterable[int]) -> None:
+    """One beat of each of these workers."""
+    numbers = iter(workers)
     async with asyncio.TaskGroup() as group:
         for _ in range(WARMING_AT_ONCE):
             group.create_task(_beat_with_each(process, fleet, numbers))

@@ -25,7 +25,17 @@ from benchmarks.figures import Figure
 from benchmarks.places import Places, places
 from collector.cli.tables import table
 
-CHAPTERS = ("ingest", "growth", "keys", "roster", "feed", "silence", "processes")
+CHAPTERS = (
+    "ingest",
+    "growth",
+    "keys",
+    "roster",
+    "feed",
+    "silence",
+    "processes",
+    "quotas",
+    "neighbours",
+)
 # Those that need neither waiting nor crowds.
 QUICK_CHAPTERS = ("ingest", "growth", "roster", "processes")
 HEADS = ("FIGURE", "MEDIAN", "SPREAD", "GOAL", "")
