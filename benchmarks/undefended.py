@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Literal, TypeVar, cast
 from unittest.mock import patch
 
 from starlette.types import ASGIApp
 
 from benchmarks.exchange import Build, serve
+from collector import intake
 from collector.api import connection, health
 from collector.app import create_app
 from collector.errors import StoreUnavailable
@@ -34,6 +35,8 @@ Defence = Literal[
 ]
 T = TypeVar("T")
 ENDLESS: Final = 1 << 60
+# In seconds: no attack takes as long.
+A_DAY: Final = 86_400
 # A store that is not there is asked again after this long.
 AGAIN_SECONDS: Final = 0.05
 
@@ -70,6 +73,17 @@ def without_a_bound_on_commits(settings: Settings, store: Store) -> ASGIApp:
     return create_app(settings, store=cast(Store, Patient(store)))
 
 
+def _unbounded_commits() -> AbstractContextManager[object]:
+    # Beside the store's own bounds, which `Patient` undoes.
+    return patch.object(intake, "COMMIT_SECONDS", A_DAY, create=True)
+
+
+@contextmanager
+def _blind_readiness() -> Iterator[None]:
+    with _unbounded_commits(), patch.multiple(health, COMMIT_HANGS=ENDLESS, GAP=ENDLESS):
+        yield
+
+
 # Where nothing fails, only its age shows that something hangs: that look is taken away from a
 # collector whose commits have no bound.
 PATIENT: tuple[Defence, ...] = ("bound on a commit", "look at what hangs")
@@ -81,10 +95,10 @@ WITHOUT: dict[Defence, Callable[[], AbstractContextManager[object]]] = {
         connection, MAX_HEAD_BYTES=ENDLESS, MAX_HEADERS=ENDLESS
     ),
     "deadline of a request": lambda: patch.dict(
-        os.environ, {variable("request_seconds"): str(86_400)}
+        os.environ, {variable("request_seconds"): str(A_DAY)}
     ),
-    "bound on a commit": lambda: patch.dict(os.environ),
-    "look at what hangs": lambda: patch.multiple(health, COMMIT_HANGS=ENDLESS, GAP=ENDLESS),
+    "bound on a commit": lambda: _unbounded_commits(),
+    "look at what hangs": lambda: _blind_readiness(),
     # There is none yet.
     "share of reads": lambda: patch.dict(os.environ),
 }
