@@ -87,8 +87,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_more()
 
     def _most(self) -> int:
-        """How many connections there may be of this kind."""
-        return most_connections()
+        """How many connections there may be of this kind; the store's pool has its own beside."""
+        pool_size = self._parts.settings.pool_size if self._parts else 0
+        return max(1, most_connections() - pool_size)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
