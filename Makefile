@@ -85,4 +85,4 @@ bench-producer: install  ## what register_worker costs its host, beside the peer
 	$(BIN)/python -m benchmarks.producer
 
 clean:  ## remove the environment and the caches, never the data
-	rm -rf $(VENV) .peer .recipes .axe .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .peer .recipes .mypy_cache .pytest_cache .ruff_cache

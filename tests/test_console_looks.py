@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from collector.values import SECOND
 from tests.browser import Screen
 from tests.consoles import PHONE, WIDE, Console
 from tests.fleet import Fleet
-from tests.strict import skip
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page, ViewportSize
@@ -23,7 +21,6 @@ pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "console"
-AXE = "axe-core@4.11.0"
 # Each view, and what of it comes last.
 VIEWS = {
     "/": ".row.group",
@@ -122,15 +119,8 @@ async def test_the_ring_around_what_has_the_focus_is_inside_its_row(
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    """The checker's own program, from its npm package."""
-    directory = ROOT / ".axe"
-    program = directory / "node_modules" / "axe-core" / "axe.min.js"
-    if not program.exists():
-        if shutil.which("npm") is None:
-            skip("no npm: apt-get install npm")
-        command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(directory), AXE]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-    return program.read_text()
+    """The checker's own program, out of the wheel that carries it."""
+    return (resources.files("axe_playwright_python") / "axe.min.js").read_text()
 
 
 async def faults(page: Page, axe: str) -> list[str]:
