@@ -111,6 +111,12 @@ async def create(
             return key, plaintext
 
 
+async def revoke(store: Store, key_id: str, *, now: int) -> bool:
+    """The operator's revocation, of whichever tenant's key that is; False if there is none."""
+    key = await store.find_key(key_id)
+    return key is not None and await store.revoke_key(key.tenant_id, key_id, now=now)
+
+
 async def rotate(
     store: Store,
     key: Key,

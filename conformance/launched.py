@@ -109,7 +109,7 @@ class Orders:
         return plaintext
 
     async def _revoke(self, key_id: str) -> None:
-        await self._parts.store.revoke_key(key_id, now=self._clock.now())
+        await keys.revoke(self._parts.store, key_id, now=self._clock.now())
 
     async def _prune(self, keep: int) -> None:
         await self._parts.store.prune_events(before=0, keep=keep, limit=1_000_000)

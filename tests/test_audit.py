@@ -56,7 +56,7 @@ async def test_what_operators_do_leaves_every_act_before_it_as_it_was(trapped: P
         lambda: store.add_key(key("AAAAAAAA")),
         lambda: store.use_keys({"AAAAAAAA"}, now=at(1)),
         lambda: store.replace_key("AAAAAAAA", key("BBBBBBBB"), expires_at=at(9)),
-        lambda: store.revoke_key("AAAAAAAA", now=at(2)),
+        lambda: store.revoke_key("acme", "AAAAAAAA", now=at(2)),
         lambda: store.commit([beat("w")], now=at(2), gone=at(2)),
         lambda: store.remove("acme", ["w"], now=at(3), act=act),
         lambda: store.lock_out("acme", now=at(4)),

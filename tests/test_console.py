@@ -500,7 +500,7 @@ async def test_a_session_ends_with_its_key(fleet: Fleet, browser: Browser) -> No
     key = await fleet.key("acme", ["read"])
     console = await Console.of(browser, fleet.url, key)
 
-    await fleet.store.revoke_key(key.removeprefix("vk_")[:8], now=fleet.clock.now())
+    await fleet.store.revoke_key("acme", key.removeprefix("vk_")[:8], now=fleet.clock.now())
     await fleet.app.state.parts.keyring.refresh()
 
     await console.shows("sign-in", "Your sign-in has ended")

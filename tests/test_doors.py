@@ -142,7 +142,7 @@ async def test_a_door_that_was_open_is_shut_to_a_key_whose_time_is_over(
     before = await call(fleet, method, path, plaintext)
 
     if end == "revoked":
-        await fleet.store.revoke_key(key.id, now=now)
+        await fleet.store.revoke_key("acme", key.id, now=now)
     else:
         fleet.clock.move(LIFE_SECONDS)
     await fleet.app.state.parts.keyring.refresh()

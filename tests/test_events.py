@@ -375,7 +375,7 @@ async def test_a_revoked_keys_streams_end_and_the_others_go_on(fleet: Fleet) -> 
         await revoked.next()
         await other.next()
 
-        await fleet.store.revoke_key(key[3:11], now=0)
+        await fleet.store.revoke_key("acme", key[3:11], now=0)
         await fleet.app.state.parts.keyring.refresh()
 
         with pytest.raises(EOFError):
@@ -468,7 +468,7 @@ async def test_a_key_revoked_while_its_stream_begins_gets_none(fleet: Fleet) -> 
     parts = fleet.app.state.parts
     key = await fleet.key()
     principal = await parts.keyring.identify(key)
-    await fleet.store.revoke_key(principal.key_id, now=0)
+    await fleet.store.revoke_key("acme", principal.key_id, now=0)
     await parts.keyring.refresh()
 
     with pytest.raises(Unauthenticated):

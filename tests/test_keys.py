@@ -183,7 +183,7 @@ async def test_a_revoked_key_is_refused_after_the_next_poll(store: Store, counte
     await counted.ring.identify(plaintext)
     await counted.ring.identify(kept)
 
-    await store.revoke_key(plaintext[3:11], now=0)
+    await store.revoke_key("acme", plaintext[3:11], now=0)
     await counted.ring.refresh()
 
     with pytest.raises(Unauthenticated):
@@ -200,7 +200,7 @@ async def test_a_removed_tenants_key_is_refused_after_the_next_poll(
     await counted.ring.identify(plaintext)
 
     if is_revoked:
-        await store.revoke_key(plaintext[3:11], now=0)
+        await store.revoke_key("acme", plaintext[3:11], now=0)
     await store.remove_tenant("acme", now=0)
     await counted.ring.refresh()
 
@@ -238,7 +238,7 @@ async def test_a_key_revoked_while_it_is_verified_is_refused(
     while not counted.runs:
         await asyncio.sleep(0)
 
-    await store.revoke_key(plaintext[3:11], now=0)
+    await store.revoke_key("acme", plaintext[3:11], now=0)
     await counted.ring.refresh()
     revoked.set()
 

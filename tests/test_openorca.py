@@ -466,7 +466,7 @@ async def test_the_console_needs_the_scope_read(fleet: Fleet, path: str) -> None
 async def test_a_revoked_keys_console_ends(fleet: Fleet) -> None:
     async with console(fleet) as stream:
         await stream.begin()
-        await fleet.store.revoke_key((await fleet.key())[3:11], now=0)
+        await fleet.store.revoke_key("acme", (await fleet.key())[3:11], now=0)
         await fleet.app.state.parts.keyring.refresh()
 
         with pytest.raises(EOFError):

@@ -414,7 +414,7 @@ async def test_a_session_and_its_stream_end_with_its_key(fleet: Fleet, end: str)
 
     async with following(fleet, browser) as stream:
         if end == "revoked":
-            await fleet.store.revoke_key(own.id, now=now)
+            await fleet.store.revoke_key("acme", own.id, now=now)
         elif end == "removed":
             await fleet.store.remove_tenant("acme", now=now)
         elif end == "rotated":

@@ -146,10 +146,21 @@ class CutsHolesIntoLogs(Model):
 
 
 class RevokesTwice(Model):
-    async def revoke_key(self, key_id: str, *, now: int, by: str = "operator") -> bool:
+    async def revoke_key(
+        self, tenant_id: str, key_id: str, *, now: int, by: str = "operator"
+    ) -> bool:
         if key := self.known_keys.get(key_id):
             self.known_keys[key_id] = replace(key, revoked_at=None)
-        return await super().revoke_key(key_id, now=now, by=by)
+        return await super().revoke_key(tenant_id, key_id, now=now, by=by)
+
+
+class RevokesByIdAlone(Model):
+    async def revoke_key(
+        self, tenant_id: str, key_id: str, *, now: int, by: str = "operator"
+    ) -> bool:
+        key = self.known_keys.get(key_id)
+        owner = tenant_id if key is None else key.tenant_id
+        return await super().revoke_key(owner, key_id, now=now, by=by)
 
 
 class FindsSessionsOfEndedKeys(Model):
@@ -216,6 +227,7 @@ class AnnouncesWhatItFound(Model):
         RemovesFromEveryTenant,
         CutsHolesIntoLogs,
         RevokesTwice,
+        RevokesByIdAlone,
         FindsSessionsOfEndedKeys,
         KeepsOneSessionTooMany,
         EndsAnotherKeysSession,

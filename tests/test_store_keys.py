@@ -60,16 +60,30 @@ async def test_of_twenty_keys_with_one_id_the_first_is_kept(store: Store) -> Non
 async def test_a_revoked_key_stays_revoked_at_its_first_time(store: Store) -> None:
     await store.add_key(key())
 
-    assert await store.revoke_key("ABCDEFGH", now=at(1))
-    assert await store.revoke_key("ABCDEFGH", now=at(2))
+    assert await store.revoke_key("acme", "ABCDEFGH", now=at(1))
+    assert await store.revoke_key("acme", "ABCDEFGH", now=at(2))
 
     found = await store.find_key("ABCDEFGH")
     assert found is not None
     assert found.revoked_at == at(1)
 
 
+async def test_another_tenants_key_is_not_revoked_and_nothing_is_audited(store: Store) -> None:
+    await store.add_key(key())
+
+    assert await store.revoke_key("blue", "ABCDEFGH", now=at(1)) is False
+
+    found = await store.find_key("ABCDEFGH")
+    assert found is not None
+    assert found.revoked_at is None
+    assert await store.audit("blue", before=None, limit=9) == []
+    assert [act.action for act in await store.audit("acme", before=None, limit=9)] == [
+        "key.created"
+    ]
+
+
 async def test_revoking_an_unknown_key_is_false(store: Store) -> None:
-    assert await store.revoke_key("unknown", now=at(1)) is False
+    assert await store.revoke_key("acme", "unknown", now=at(1)) is False
 
 
 async def rotated(store: Store, key_id: str, successor_id: str, **asked: Any) -> bool:
@@ -93,7 +107,7 @@ async def test_the_changes_say_when_a_replaced_key_ends(store: Store) -> None:
     await store.add_key(key("CCCCCCCC", expires_at=at(99)))
     await rotated(store, "AAAAAAAA", "BBBBBBBB")
     rotation = await store.key_changes(since=-1)
-    await store.revoke_key("AAAAAAAA", now=at(20))
+    await store.revoke_key("acme", "AAAAAAAA", now=at(20))
 
     revocation = await store.key_changes(since=-1)
 
@@ -189,7 +203,7 @@ async def test_the_revision_says_which_keys_changed(store: Store) -> None:
     await store.add_key(key("AAAAAAAA"))
     before = await store.key_changes(since=0)
     await store.add_key(key("BBBBBBBB"))
-    await store.revoke_key("AAAAAAAA", now=at(1))
+    await store.revoke_key("acme", "AAAAAAAA", now=at(1))
 
     after = await store.key_changes(since=before.revision)
 

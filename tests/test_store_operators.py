@@ -12,7 +12,7 @@ from tests.test_store_log import commit
 async def test_tenants_are_those_with_a_key_or_a_worker(store: Store) -> None:
     await store.add_key(key(tenant_id="keyed"))
     await store.add_key(key("BBBBBBBB", tenant_id="keyed"))
-    await store.revoke_key("BBBBBBBB", now=at(1))
+    await store.revoke_key("keyed", "BBBBBBBB", now=at(1))
     await commit(store, beat(tenant_id="working", seconds=3))
 
     assert [tuple(each) for each in await store.tenants(now=at(9))] == [
@@ -80,7 +80,7 @@ async def test_a_removed_tenants_keys_are_told_as_revoked_and_never_given_out_ag
     assert await store.find_key("AAAAAAAA") is None
     assert (await store.keys("acme"), await store.keys(None)) == ([], [])
     assert await store.add_key(key("AAAAAAAA", tenant_id="blue")) is False
-    assert await store.revoke_key("AAAAAAAA", now=at(6)) is False
+    assert await store.revoke_key("acme", "AAAAAAAA", now=at(6)) is False
     assert await store.holdings("acme") == {
         "workers": 0,
         "keys": 0,

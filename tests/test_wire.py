@@ -190,7 +190,7 @@ async def test_a_key_that_is_revoked_no_longer_opens_with_a_head_that_is_known(
         cut_off.send(beat)
         assert (await cut_off.answer())[0] == 202
         for key in await known.store.keys("acme"):
-            await known.store.revoke_key(key.id, now=known.clock.now())
+            await known.store.revoke_key("acme", key.id, now=known.clock.now())
         await known.app.state.parts.keyring.refresh()
         cut_off.send(beat)
         assert (await cut_off.answer())[0] == 401

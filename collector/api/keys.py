@@ -19,6 +19,8 @@ from collector.values import SECOND, Key, Principal
 from collector.workers import seconds
 from contract.key import KeyRequest, RotateRequest
 
+UNKNOWN = "There is no key with this id."
+
 
 class KeysEndpoint(HTTPEndpoint):
     """`/v1/keys`."""
@@ -62,8 +64,10 @@ class KeyEndpoint(HTTPEndpoint):
         """Revoke it, for ever; also the one that the caller presents."""
         parts = Parts.of(request)
         principal = await auth.admit(parts, request, "admin")
-        key = await _own(parts, principal, request)
-        await parts.store.revoke_key(key.id, now=parts.clock.now(), by=principal.key_id)
+        tenant_id, key_id = principal.tenant_id, request.path_params["key_id"]
+        now = parts.clock.now()
+        if not await parts.store.revoke_key(tenant_id, key_id, now=now, by=principal.key_id):
+            raise NotFound(UNKNOWN)
         return Response(status_code=204)
 
 
@@ -91,7 +95,7 @@ async def _own(parts: Parts, principal: Principal, request: Request) -> Key:
     """The key of that id; another tenant's is as unknown as none."""
     key = await parts.store.find_key(request.path_params["key_id"])
     if key is None or key.tenant_id != principal.tenant_id:
-        raise NotFound("There is no key with this id.")
+        raise NotFound(UNKNOWN)
     return key
 
 

@@ -233,7 +233,7 @@ async def _every(tenant: str | None) -> list[Key]:
 
 async def _revoke(key_id: str) -> None:
     async with opening.opened(opening.settings(), existing=True) as store:
-        if not await store.revoke_key(key_id, now=SystemClock().now()):
+        if not await verbs.revoke(store, key_id, now=SystemClock().now()):
             raise _unknown(key_id)
 
 

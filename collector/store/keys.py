@@ -127,14 +127,15 @@ def every(conn: Connection, tenant_id: str | None) -> list[Key]:
     return [key_of(row) for row in conn.execute(statement.where(whose)).mappings()]
 
 
-def revoke(conn: Connection, key_id: str, now: int, by: str) -> bool:
+def revoke(conn: Connection, tenant_id: str, key_id: str, now: int, by: str) -> bool:
+    """The conditional update decides; what is read after it only tells why it changed nothing."""
     revision = next_revision(conn)
-    key = find(conn, [key_id]).get(key_id)
-    if key is None or key.revoked_at is not None:
-        return key is not None
-    conn.execute(update(keys).where(keys.c.id == key_id).values(revoked_at=now, revision=revision))
-    audit.write(conn, key.tenant_id, now, Act("key.revoked", key_id, by))
-    return True
+    own = and_(keys.c.id == key_id, keys.c.tenant_id == tenant_id)
+    revoked = update(keys).where(own, keys.c.revoked_at.is_(None))
+    if conn.execute(revoked.values(revoked_at=now, revision=revision)).rowcount:
+        audit.write(conn, tenant_id, now, Act("key.revoked", key_id, by))
+        return True
+    return conn.execute(select(keys.c.id).where(own)).one_or_none() is not None
 
 
 def revoke_all(conn: Connection, tenant_id: str, now: int, by: str) -> int:

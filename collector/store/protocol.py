@@ -318,8 +318,14 @@ class Store(Protocol):
         """The tenant's keys, or everybody's for the operator; oldest first, then by id."""
         ...
 
-    async def revoke_key(self, key_id: str, *, now: int, by: str = OPERATOR) -> bool:
-        """Revoke it, audited; False if there is none. A second time is True and changes nothing."""
+    async def revoke_key(
+        self, tenant_id: str, key_id: str, *, now: int, by: str = OPERATOR
+    ) -> bool:
+        """Revoke the tenant's key of that id, audited; False if the tenant has none.
+
+        The conditional update that names the tenant decides: another tenant's key stays as it is.
+        A second time is True and changes nothing.
+        """
         ...
 
     async def key_changes(self, *, since: int) -> KeyChanges:

@@ -152,8 +152,10 @@ class RelationalStore(ABC):
     async def keys(self, tenant_id: str | None) -> list[Key]:
         return await self._read(keys.every, tenant_id)
 
-    async def revoke_key(self, key_id: str, *, now: int, by: str = OPERATOR) -> bool:
-        return await self._write(keys.revoke, key_id, now, by)
+    async def revoke_key(
+        self, tenant_id: str, key_id: str, *, now: int, by: str = OPERATOR
+    ) -> bool:
+        return await self._write(keys.revoke, tenant_id, key_id, now, by)
 
     async def key_changes(self, *, since: int) -> KeyChanges:
         return await self._read(keys.changes, since)

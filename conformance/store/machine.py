@@ -248,7 +248,7 @@ class StoreMachine(RuleBasedStateMachine):
                 return call("lock_out", tenant_id, now=self.now)
             case "remove tenant":
                 return call("remove_tenant", tenant_id, now=self.now)
-        return call("revoke_key", key_id, now=self.now)
+        return call("revoke_key", tenant_id, key_id, now=self.now)
 
     # Reading
 

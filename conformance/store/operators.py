@@ -72,12 +72,16 @@ class Operators:
         asked = [k for k in self.known_keys.values() if tenant_id in (None, k.tenant_id)]
         return sorted(asked, key=lambda key: (key.created_at, key.id))
 
-    async def revoke_key(self, key_id: str, *, now: int, by: str = OPERATOR) -> bool:
+    async def revoke_key(
+        self, tenant_id: str, key_id: str, *, now: int, by: str = OPERATOR
+    ) -> bool:
         key = self.known_keys.get(key_id)
-        if key is not None and key.revoked_at is None:
+        if key is None or key.tenant_id != tenant_id:
+            return False
+        if key.revoked_at is None:
             self._set_key(replace(key, revoked_at=now))
-            self._audit(key.tenant_id, now, Act("key.revoked", key_id, by))
-        return key is not None
+            self._audit(tenant_id, now, Act("key.revoked", key_id, by))
+        return True
 
     async def key_changes(self, *, since: int) -> KeyChanges:
         changed = frozenset(self.changed_keys[since:])
@@ -130,7 +134,7 @@ class Operators:
     async def lock_out(self, tenant_id: str, *, now: int) -> int:
         open_ones = [k for k in await self.keys(tenant_id) if k.revoked_at is None]
         for key in sorted(open_ones, key=lambda key: key.id):
-            await self.revoke_key(key.id, now=now)
+            await self.revoke_key(tenant_id, key.id, now=now)
         return len(open_ones)
 
     async def _bury_keys(self, tenant_id: str) -> None:
