@@ -1,4 +1,4 @@
-"""Forgets what is old: workers long gone, sessions that are over, and old ends of logs and spells.
+"""Forgets what is old: workers long gone, sessions that are over, old ends of logs, spells, audit.
 
 Every collector does; each row has one winner. A batch is one short transaction with a pause after
 it, so that no beat waits for more than one of them.
@@ -58,12 +58,15 @@ class Retention:
         unseen_since = _days_before(now, keep.forget_after_days)
         log_since = _days_before(now, keep.events_keep_days)
         await store.prune_gaps(before=self.spells_since())
-        steps = (
+        steps: list[Callable[[], Awaitable[object]]] = [
             partial(store.forget, before=unseen_since, limit=BATCH, now=now),
             partial(store.prune_sessions, before=now, limit=BATCH),
             partial(store.prune_spells, before=self.spells_since(), limit=BATCH),
             partial(store.prune_events, before=log_since, keep=keep.events_keep, limit=BATCH),
-        )
+        ]
+        if keep.audit_keep_days:
+            acts_since = _days_before(now, keep.audit_keep_days)
+            steps.append(partial(store.prune_audit, before=acts_since, limit=BATCH))
         return any([await _goes_on(remove) for remove in steps])
 
     def spells_since(self) -> int:

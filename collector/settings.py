@@ -16,7 +16,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 _PORT = r"(?:[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _ADDRESS = re.compile(rf"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):{_PORT}")
 _SECRET = re.compile(r"[!-~]{16,}")
-_AT_LEAST_0 = ("max_workers", "max_keys", "max_beats_per_second")
+_AT_LEAST_0 = ("max_workers", "max_keys", "max_beats_per_second", "audit_keep_days")
 _AT_LEAST_1 = (
     "pool_size",
     "subscribers",
@@ -90,6 +90,9 @@ class Settings:
     )
     spells_keep_days: int = _setting(
         90, "Days that ended spells of being online, and the collectors' gaps, are kept."
+    )
+    audit_keep_days: int = _setting(
+        365, "Days that an act of the audit is kept; 0 keeps all of them for ever."
     )
     session_days: int = _setting(
         7, "Days that a browser stays signed in, if its key lasts that long."

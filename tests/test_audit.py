@@ -1,4 +1,4 @@
-"""The audit is only ever added to; a tenant's goes with the tenant."""
+"""The audit is added to and cut at its old end; a tenant's goes with the tenant."""
 
 from __future__ import annotations
 
@@ -87,4 +87,6 @@ def test_what_would_change_the_audit_is_noticed(trapped: Path, statement: str) -
 )
 def test_no_statement_is_written_that_changes_an_act(path: Path) -> None:
     """On PostgreSQL, too, where there is no trap; a tenant goes by one loop over all its tables."""
-    assert CHANGES.findall(path.read_text()) == []
+    cuts_the_old_end = [("delete", "audit", "")] if path.parts[-2:] == ("store", "audit.py") else []
+
+    assert CHANGES.findall(path.read_text()) == cuts_the_old_end

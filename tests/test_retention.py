@@ -14,6 +14,7 @@ from collector.store.protocol import Store
 from collector.values import NO_GAP, Beat, RosterQuery
 from tests.factories import at, beat
 from tests.fleet import Fleet, TestClock
+from tests.test_store_keys import key
 
 DAY_SECONDS = 86_400
 
@@ -94,6 +95,66 @@ async def test_spells_and_gaps_go_after_90_days(store: Store, clock: TestClock) 
     clock.move(1)
     await keep.tick()
     assert [gap.ended_at for gap in await store.gaps(since=0)] == [at(40)]
+
+
+async def acts(store: Store, tenant: str = "acme") -> list[str]:
+    told = await store.audit(tenant, before=None, limit=100)
+    return [act.subject for act in reversed(told)]
+
+
+async def act_each_day(store: Store, days: int) -> None:
+    for day in range(days):
+        await store.add_key(key(f"DAY{day:05}", created_at=at(day * DAY_SECONDS)))
+
+
+async def test_acts_of_the_audit_go_after_365_days(store: Store, clock: TestClock) -> None:
+    await act_each_day(store, 3)
+    keep = keeping(store, clock)
+
+    clock.move(365 * DAY_SECONDS)
+    await keep.tick()
+    assert await acts(store) == ["DAY00000", "DAY00001", "DAY00002"]
+    clock.move(1)
+    await keep.tick()
+
+    assert await acts(store) == ["DAY00001", "DAY00002"]
+
+
+async def test_acts_are_kept_for_as_long_as_is_said_and_0_is_for_ever(
+    store: Store, clock: TestClock
+) -> None:
+    await act_each_day(store, 3)
+    clock.move(100_000 * DAY_SECONDS)
+
+    await keeping(store, clock, audit_keep_days=0).tick()
+    assert len(await acts(store)) == 3
+    await keeping(store, clock, audit_keep_days=99_999).tick()
+
+    assert await acts(store) == ["DAY00001", "DAY00002"]
+
+
+async def test_the_newest_act_stays_so_that_no_id_is_given_out_twice(
+    store: Store, clock: TestClock
+) -> None:
+    await act_each_day(store, 3)
+    newest = (await store.audit("acme", before=None, limit=1))[0].id
+    clock.move(1000 * DAY_SECONDS)
+
+    await keeping(store, clock).tick()
+
+    assert await acts(store) == ["DAY00002"]
+    await store.add_key(key("LATER222", created_at=clock.now()))
+    assert (await store.audit("acme", before=None, limit=1))[0].id > newest
+
+
+async def test_the_audit_is_cut_in_batches_of_every_tenants_acts(store: Store) -> None:
+    for n in range(5):
+        await store.add_key(key(f"KEY{n:05}", tenant_id=("acme", "blue")[n % 2]))
+
+    pruned = [await store.prune_audit(before=at(1), limit=2) for _ in range(4)]
+
+    assert pruned == [2, 2, 0, 0]
+    assert (await acts(store), await acts(store, "blue")) == (["KEY00004"], [])
 
 
 async def test_everything_goes_however_many_batches_it_takes(

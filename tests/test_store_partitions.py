@@ -250,6 +250,7 @@ OF_ALL_TENANTS: dict[str, Call] = {
     "forget": lambda s: s.forget(before=at(-1), limit=10, now=at(1)),
     "prune events": lambda s: s.prune_events(before=at(-1), keep=100, limit=10),
     "prune spells": lambda s: s.prune_spells(before=at(-1), limit=10),
+    "prune the audit": lambda s: s.prune_audit(before=at(-1), limit=10),
 }
 
 

@@ -1,11 +1,11 @@
-"""Who did what: written in the transaction that does it, and never changed."""
+"""Who did what: written in the transaction that does it, never changed, and cut at its old end."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, delete, func, insert, select
 
 from collector.store.schema import audit
 from collector.values import Act, Audited
@@ -38,3 +38,12 @@ def read(conn: Connection, tenant_id: str, before: int | None, limit: int) -> li
         Audited(row.id, row.at, row.actor, row.action, row.subject, json.loads(row.detail))
         for row in conn.execute(of_tenant)
     ]
+
+
+def prune(conn: Connection, before: int, limit: int) -> int:
+    """In the order of the ids, by an index: no more than `limit` rows are looked at."""
+    oldest = select(_c.id, _c.at).order_by(_c.id).limit(limit).subquery()
+    # SQLite gives the highest id out anew once its row is gone.
+    newest = select(func.max(audit.alias().c.id)).scalar_subquery()
+    old = select(oldest.c.id).where(oldest.c.at < before, oldest.c.id < newest)
+    return conn.execute(delete(audit).where(_c.id.in_(old))).rowcount

@@ -386,6 +386,14 @@ class Store(Protocol):
         """What was done in this tenant, newest first: below that id if one is given."""
         ...
 
+    async def prune_audit(self, *, before: int, limit: int) -> int:
+        """Cut the audit's old end: of the `limit` lowest ids, the acts dated before `before`.
+
+        Return how many went. The newest act of all stays, so that no id is given out twice. An act
+        behind `limit` others that are not old yet stays until they are.
+        """
+        ...
+
     async def tenants(self, *, now: int) -> list[Tenant]:
         """Whoever has a key or a worker, by name."""
         ...

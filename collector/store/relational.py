@@ -181,6 +181,9 @@ class RelationalStore(ABC):
     async def audit(self, tenant_id: str, *, before: int | None, limit: int) -> list[Audited]:
         return await self._read(audit.read, tenant_id, before, limit)
 
+    async def prune_audit(self, *, before: int, limit: int) -> int:
+        return await self._write(audit.prune, before, limit)
+
     async def tenants(self, *, now: int) -> list[Tenant]:
         return await self._read(tenants.every, now)
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from contract.vocabulary import STATUSES
 
 # The newest revision in migrations/; a test proves it.
-HEAD = "0006"
+HEAD = "0007"
 
 metadata = MetaData()
 _Name = Text().with_variant(Text(collation="C"), "postgresql")
@@ -176,7 +176,8 @@ Index("sessions_by_id", sessions.c.id, unique=True)
 Index("sessions_of_key", sessions.c.key_id, sessions.c.created_at)
 Index("sessions_by_end", sessions.c.expires_at)
 
-# Append-only: who did what. Its order is that of the ids, its time that of the actor's collector.
+# Who did what; it is added to, and cut at its old end. Its order is that of the ids, its time that
+# of the actor's collector.
 audit = Table(
     "audit",
     metadata,
@@ -196,6 +197,8 @@ audit = Table(
     PrimaryKeyConstraint("tenant_id", "id", name="audit_pkey"),
 )
 Index("audit_of_tenant", audit.c.tenant_id, audit.c.id).ddl_if(dialect="sqlite")
+# By which its old end is found; SQLite's rows are in that order.
+Index("audit_in_order", audit.c.id).ddl_if(dialect="postgresql")
 
 # One row, bumped by every change of a key: what the processes poll.
 key_revision = Table(

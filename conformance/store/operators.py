@@ -131,6 +131,16 @@ class Operators:
         newest_first = reversed(self.acts.get(tenant_id, []))
         return [act for act in newest_first if before is None or act.id < before][:limit]
 
+    async def prune_audit(self, *, before: int, limit: int) -> int:
+        by_id = sorted((act.id, tenant) for tenant, acts in self.acts.items() for act in acts)
+        cut = {act_id for act_id, _ in by_id[:limit] if act_id < self._act_id}
+        pruned = 0
+        for tenant, acts in self.acts.items():
+            kept = [act for act in acts if act.id not in cut or act.at >= before]
+            pruned += len(acts) - len(kept)
+            self.acts[tenant] = kept
+        return pruned
+
     async def lock_out(self, tenant_id: str, *, now: int) -> int:
         open_ones = [k for k in await self.keys(tenant_id) if k.revoked_at is None]
         for key in sorted(open_ones, key=lambda key: key.id):
