@@ -198,7 +198,7 @@ def test_what_is_no_collectors_url_is_wrong_usage(url: str) -> None:
     assert "hunter2" not in refused.stderr
 
 
-HOSTILE = "\x1b[2J\x9b1m\r\u202egone"
+HOSTILE = "\x1b[2J\x9b1m\r\u202e\u2028\u2029\u2066gone"
 
 
 class Hostile(BaseHTTPRequestHandler):
@@ -227,7 +227,16 @@ def hostile() -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.parametrize("command", [("agents", "list"), ("agents", "show", "w"), ("events",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("agents", "list"),
+        ("agents", "show", "w"),
+        ("agents", "top", "--once"),
+        ("events",),
+        ("events", "--json"),
+    ],
+)
 def test_what_a_server_says_does_nothing_to_the_terminal(
     hostile: str, command: tuple[str, ...]
 ) -> None:
@@ -236,7 +245,7 @@ def test_what_a_server_says_does_nothing_to_the_terminal(
     (line,) = (said.stdout + said.stderr).splitlines()
     assert "[2J" in line
     assert "gone" in line
-    assert not any(each in line for each in "\x1b\x9b\r\u202e")
+    assert not any(each in line for each in "\x1b\x9b\r\u202e\u2028\u2029\u2066")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from collector.cli.tables import ago, fitted, moment, printable, width_of
+from collector.cli.frames import View, frame
+from collector.cli.tables import ago, fitted, json_line, moment, printable, width_of
 from tests.factories import body
 from tests.processes import Serving, run
 from tests.terminal import run_on_terminal
@@ -170,8 +171,49 @@ def test_a_moment_has_its_date_and_its_age() -> None:
     assert moment(0, now=61) == "1970-01-01 00:00:00 UTC, 1m ago"
 
 
-def test_what_would_move_the_cursor_is_not_shown() -> None:
-    assert printable("a\x1b[2Jb\nc\u202ed ü漢") == "a\ufffd[2Jb\ufffdc\ufffdd ü漢"
+def test_what_would_move_the_cursor_is_shown_by_its_escape() -> None:
+    assert printable("a\x1b[2Jb\nc ü漢") == "a\\u001b[2Jb\\nc ü漢"
+
+
+@pytest.mark.parametrize(
+    "hidden", "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+def test_what_ends_a_line_or_turns_it_around_is_shown_by_its_escape(hidden: str) -> None:
+    escape = f"\\u{ord(hidden):04x}"
+
+    assert printable(f"1-{hidden}x") == f"1-{escape}x"
+    assert json_line({"id": hidden}) == f'{{"id": "{escape}"}}'
+
+
+def test_json_that_is_shown_says_what_it_would_say_unescaped() -> None:
+    told = {"id": 'ü漢\u2028\u202e\U000e0001\x9b"\\', "n": [1, None]}
+
+    line = json_line(told)
+
+    assert json.loads(line) == told
+    assert "ü漢" in line
+
+
+def test_escapes_are_part_of_how_wide_a_column_of_a_frame_is() -> None:
+    worker = {
+        "agent_id": "w-1",
+        "agent_name": "\u202e" * 9,
+        "status": "idle",
+        "reason": "alive",
+        "active_sessions": 0,
+        "conflict": False,
+        "cpu_pct": None,
+        "memory_rss_bytes": None,
+        "age_seconds": 1.0,
+        "version": "1",
+        "region": None,
+    }
+    roster = {"workers": [worker], "server_time": 0, "recent_gap": None}
+
+    lines = frame(View(shown="workers", roster=roster), columns=80)
+
+    assert max(width_of(ANSI.sub("", line)) for line in lines) <= 80
+    assert not any("\u202e" in line or "NAME" in line for line in lines)
 
 
 def test_wide_and_combining_characters_are_measured_as_they_are_shown() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -14,7 +13,7 @@ import click
 from collector.cli import client, consent
 from collector.cli.durations import duration
 from collector.cli.filters import Query, filters, given
-from collector.cli.tables import CONFLICT, ago, moment, printable, table
+from collector.cli.tables import CONFLICT, ago, json_line, moment, printable, table
 from collector.cli.top import top
 from contract.vocabulary import STATUSES
 
@@ -82,7 +81,7 @@ def show(agent_id: str, as_json: bool) -> None:
     """Show everything known of one worker."""
     worker = client.get(client.worker_path(agent_id))
     if as_json:
-        click.echo(json.dumps(worker, ensure_ascii=False))
+        click.echo(json_line(worker))
         return
     for name, value in worker.items():
         click.echo(f"{printable(name):<20}{_told(worker, name, value)}".rstrip())
@@ -136,7 +135,7 @@ def remove(
 def _remove(query: Query, *, yes: bool, dry_run: bool, as_json: bool = False) -> None:
     found = client.delete("/v1/agents", {**query, "dry_run": "true"})
     if as_json and (dry_run or not found["matched"]):
-        click.echo(json.dumps(found, ensure_ascii=False))
+        click.echo(json_line(found))
         return
     if not found["matched"]:
         click.echo("Nobody matches.")
@@ -151,7 +150,7 @@ def _remove(query: Query, *, yes: bool, dry_run: bool, as_json: bool = False) ->
         consent.ask(f"Remove {these}?", err=as_json)
     removed = client.delete("/v1/agents", query)
     if as_json:
-        click.echo(json.dumps(removed, ensure_ascii=False))
+        click.echo(json_line(removed))
     else:
         click.secho(f"{removed['removed']} removed.", fg="green")
 
@@ -176,7 +175,7 @@ def _show_roster(
         # Only now: what is there stays to be read until there is something newer.
         click.clear()
     if as_json:
-        click.echo(json.dumps(roster, ensure_ascii=False))
+        click.echo(json_line(roster))
         return
     table(
         ("AGENT", "NAME", "STATUS", "SESSIONS", "SEEN", "VERSION", "REGION", "HOST"),

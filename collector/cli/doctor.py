@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
@@ -12,7 +11,7 @@ from collector.cli import checks
 from collector.cli.checks import Finding, Setting
 from collector.cli.exits import FAILED, UNREACHABLE
 from collector.cli.spinner import waiting
-from collector.cli.tables import COLOURS, printable, table
+from collector.cli.tables import COLOURS, json_line, printable, table
 
 EXAMPLES = """
 \b
@@ -43,7 +42,7 @@ def doctor(as_json: bool) -> None:
             "settings": [setting._asdict() for setting in settings],
             "findings": [_facts(finding) for finding in findings],
         }
-        click.echo(json.dumps(told, ensure_ascii=False))
+        click.echo(json_line(told))
     else:
         _show(settings, findings)
     sys.exit(_exit_code(findings))
@@ -86,4 +85,4 @@ def _show(settings: list[Setting], findings: list[Finding]) -> None:
         result = click.style(f"{finding.result:<7}", fg=COLOURS[finding.result])
         click.echo(f"{result}  {finding.check:<15}  {printable(finding.says)}")
         if finding.fix is not None:
-            click.echo(f"{'':<26}fix: {finding.fix}")
+            click.echo(f"{'':<26}fix: {printable(finding.fix)}")

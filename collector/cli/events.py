@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ import click
 
 from collector.cli import client
 from collector.cli.filters import Query, filters, given
-from collector.cli.tables import COLOURS, printable
+from collector.cli.tables import COLOURS, json_line, printable
 
 WAIT_SECONDS = 25
 
@@ -46,7 +45,7 @@ def events(last: int, follow: bool, as_json: bool, **wanted: str | None) -> None
     """
     with suppress(KeyboardInterrupt):
         for event in _events(last, follow, given(wanted)):
-            click.echo(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
+            click.echo(json_line(event) if as_json else _line(event))
 
 
 def _events(last: int, follow: bool, query: Query) -> Iterator[dict[str, Any]]:

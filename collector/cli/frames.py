@@ -233,7 +233,7 @@ def _table(
     needed: int = len(HEADS),
 ) -> list[str]:
     """The last columns are left out: where not even narrow ones fit, or down to those needed."""
-    kept = len(heads)
+    kept, rows = len(heads), [[printable(cell) for cell in row] for row in rows]
     if columns is not None:
         kept = max(1, min(kept, (columns + len(GAP)) // (NARROWEST + len(GAP))))
         while kept > needed and _width(heads[:kept], rows) > columns:

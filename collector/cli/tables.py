@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -30,6 +32,8 @@ COLOURS = {
 GAP = "  "
 # No column gets narrower than this, however narrow the terminal is.
 NARROWEST = 6
+# The characters to look at one by one: a roster is megabytes of mostly others.
+_UNUSUAL = re.compile("[^ -~]")
 
 
 def table(
@@ -89,8 +93,23 @@ def moment(at: float, now: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what would move the cursor or turn the line around: others wrote it."""
-    return "".join("\ufffd" if unicodedata.category(each)[0] == "C" else each for each in text)
+    """The text with an escape for what would end the line, turn it around or move the cursor.
+
+    Others wrote the text. The escapes are JSON's, so JSON that is escaped like this says the same.
+    """
+    return _UNUSUAL.sub(_escaped, text)
+
+
+def json_line(value: object) -> str:
+    """The value for programs, and for a person who looks on: letters of any script stay."""
+    return printable(json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Controls, surrogates, formats such as those of direction, and ends of lines are escaped."""
+    category = unicodedata.category(found[0])
+    is_hidden = category[0] == "C" or category in ("Zl", "Zp")
+    return json.dumps(found[0])[1:-1] if is_hidden else found[0]
 
 
 def complain(detail: str, *, fg: str) -> None:

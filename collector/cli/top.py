@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -19,7 +18,7 @@ from collector.cli.durations import duration
 from collector.cli.filters import Query, filters, given
 from collector.cli.frames import SORTS, VIEWS, View, frame, summary
 from collector.cli.keyboard import Terminal, draw
-from collector.cli.tables import colour
+from collector.cli.tables import colour, json_line
 from collector.errors import QuotaExceeded
 from contract.vocabulary import STATUSES
 
@@ -73,7 +72,7 @@ def top(
     """
     query = given(wanted)
     if as_json:
-        click.echo(json.dumps(summary(client.get(ROSTER, query)), ensure_ascii=False))
+        click.echo(json_line(summary(client.get(ROSTER, query))))
     elif once or not _is_terminal():
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         for line in frame(View(sort, roster=client.get(ROSTER, query)), columns):
