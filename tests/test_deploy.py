@@ -218,12 +218,88 @@ def test_ports_agree() -> None:
     assert f"value: http://{MANIFESTS['service']['metadata']['name']}:{port}\n" in CLIENTS
 
 
-def test_images_are_named_plainly_and_ours_is_this_version() -> None:
-    ours = f"worker-presence:{__version__}"
-    bases = [arguments.split()[0] for name, arguments in instructions() if name == "FROM"]
+# Images
 
-    assert {each["image"] for each in (*OURS.values(), *CONTAINERS.values())} == {ours}
-    assert {*bases, SERVICES["database"]["image"]} == {"python:3.11-slim", "postgres:18"}
+REFERENCE = re.compile(
+    r"(?:[a-z0-9.-]+(?::\d+)?/)?[a-z0-9-]+(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"
+)
+SOME_DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+
+
+def is_pinned(image: str) -> bool:
+    return REFERENCE.fullmatch(image) is not None and "@sha256:" in image
+
+
+def expanded(image: str, **variables: str) -> str:
+    """With its variables; one that is wanted and not given ends it, as compose does."""
+
+    def value(found: re.Match[str]) -> str:
+        assert found[1] in variables, found[2]
+        return variables[found[1]]
+
+    return re.sub(r"\$\{(\w+)(?::\?([^}]*))?\}", value, image)
+
+
+def test_the_base_image_is_one_by_its_digest_or_none_at_all() -> None:
+    bases = [arguments.split()[0] for name, arguments in instructions() if name == "FROM"]
+    variable, _, default = instruction("ARG").partition("=")
+
+    assert instructions()[0][0] == "ARG"
+    assert {expanded(each, PYTHON_DIGEST="") for each in bases} == {"python:3.11-slim@"}
+    assert all(is_pinned(expanded(each, **{variable: SOME_DIGEST})) for each in bases)
+    for unsaid in (default, ""):
+        assert not any(REFERENCE.fullmatch(expanded(each, **{variable: unsaid})) for each in bases)
+    assert variable in default
+    assert f"--build-arg {variable}=${variable} " in OPERATE
+
+
+def test_compose_wants_a_digest_of_every_image_that_it_does_not_build() -> None:
+    database = SERVICES["database"]["image"]
+
+    assert is_pinned(expanded(database, POSTGRES_DIGEST=SOME_DIGEST))
+    with pytest.raises(AssertionError, match="says how to find it"):
+        expanded(database)
+    for each in OURS.values():
+        assert each["pull_policy"] == "never"
+        assert each["build"]["dockerfile"] == "deploy/Containerfile"
+        assert expanded(each["build"]["args"]["PYTHON_DIGEST"], PYTHON_DIGEST="x") == "x"
+        with pytest.raises(AssertionError, match="says how to find it"):
+            expanded(each["build"]["args"]["PYTHON_DIGEST"])
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_manifest_has_no_image_until_the_manual_has_put_its_digest_there(
+    name: str, tmp_path: Path
+) -> None:
+    manifest = Path(shutil.copy(DEPLOY / "kubernetes" / f"{name}.yaml", tmp_path))
+    (replace,) = re.findall(r"^(sed -i .*) deploy/kubernetes/\*\.yaml$", OPERATE, re.MULTILINE)
+    shell = ["sh", "-ec", f"{replace} {manifest}"]
+
+    # Twice: the next version's digest gets there in the same way.
+    for _ in range(2):
+        subprocess.run(shell, env={"DIGEST": SOME_DIGEST, "PATH": os.defpath}, check=True)
+
+    document = Yaml(manifest.read_text()).document()
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    assert not REFERENCE.fullmatch(CONTAINERS[name]["image"])
+    assert container["image"] == f"registry.example/worker-presence@{SOME_DIGEST}"
+
+
+def test_no_line_of_any_file_names_an_image_by_its_tag_alone() -> None:
+    named = re.compile(r"^(?:FROM|\s*(?:- )?image:) +(.+)$", re.MULTILINE)
+    images = [image for path in FILES for image in named.findall(path.read_text())]
+
+    by_tag = [each for each in images if "@" not in each]
+
+    assert len(images) >= 7
+    # Built where it runs, and never pulled.
+    assert by_tag == [each["image"] for each in OURS.values()]
+
+
+def test_our_image_is_of_this_version() -> None:
+    ours = f"worker-presence:{__version__}"
+
+    assert {each["image"] for each in OURS.values()} == {ours}
     assert MANIFESTS["migrate"]["metadata"]["name"].endswith(__version__.replace(".", "-"))
     assert f"-t {ours} ." in OPERATE
 
@@ -392,6 +468,10 @@ def test_the_password_comes_from_its_file(name: str, tmp_path: Path) -> None:
 
     assert (unread.returncode != 0, unread.stdout) == (True, b"")
     assert said.stdout == "pass word keys list\n"
+
+
+def test_a_crash_leaves_no_memory_behind_in_which_keys_are() -> None:
+    assert directives()["LimitCORE"] == ["0"]
 
 
 def test_systemd_never_gives_a_start_up() -> None:
