@@ -17,7 +17,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from collector.api.envelope import fresh_identity
+from collector.api.envelope import DEFAULT_HEADERS, fresh_identity
 from collector.api.problems import problem
 from collector.errors import CollectorError, HeadTooLarge, MalformedRequest, RequestTimeout
 from contract.vocabulary import MAX_HEAD_BYTES, MAX_HEADERS
@@ -234,6 +234,7 @@ class BoundedProtocol(HttpToolsProtocol):
         headers = (
             *self.server_state.default_headers,
             *answer.raw_headers,
+            *DEFAULT_HEADERS,
             (b"x-request-id", fresh_identity()),
             (b"connection", b"close"),
         )

@@ -6,7 +6,7 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -19,6 +19,11 @@ from collector.errors import Internal
 from collector.logs import REQUESTS, caller, request_id
 from contract.vocabulary import KEY_PREFIX
 
+# On every answer. The console's files say themselves how long they are kept.
+DEFAULT_HEADERS: Final = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+)
 _log = logging.getLogger(REQUESTS)
 _PROCESS: Final = secrets.token_hex(4).encode()
 _count = itertools.count(1)
@@ -47,7 +52,11 @@ class Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", identity)]
+                message["headers"] = [
+                    *message["headers"],
+                    *missing_headers(message["headers"]),
+                    (b"x-request-id", identity),
+                ]
             return send(message)
 
         try:
@@ -76,6 +85,12 @@ def own_identity(headers: Headers) -> bytes | None:
 def fresh_identity() -> bytes:
     """For a request that came without one."""
     return b"%s-%x" % (_PROCESS, next(_count))
+
+
+def missing_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Those of the default headers that an answer does not have."""
+    there = {name.lower() for name, _ in headers}
+    return [header for header in DEFAULT_HEADERS if header[0] not in there]
 
 
 def log_request(method: str, path: str, status: int) -> None:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from collector.api import admission
 from collector.api.connection import BoundedProtocol
-from collector.api.envelope import fresh_identity, is_logged, log_request
+from collector.api.envelope import DEFAULT_HEADERS, fresh_identity, is_logged, log_request
 from collector.api.heads import MAX_BEAT_HEAD_BYTES, Head, Heads
 from collector.api.parts import ARRIVED_AT
 from collector.api.problems import problem
@@ -189,7 +189,8 @@ class Protocol(BoundedProtocol):
 @lru_cache(maxsize=8)
 def _head(status: int, headers: Pairs) -> bytes:
     """The same for all answers of a second: uvicorn's own headers have the time."""
-    return b"".join((STATUS_LINE[status], *[b"%s: %s\r\n" % pair for pair in headers]))
+    lines = [b"%s: %s\r\n" % pair for pair in (*headers, *DEFAULT_HEADERS)]
+    return b"".join((STATUS_LINE[status], *lines))
 
 
 def _log_answer(waiting: Waiting, status: int) -> None:

@@ -1,4 +1,4 @@
-"""R25, R26: what the server says of itself, and how it says that it can't."""
+"""R11, R25, R26: what the server says of itself, how it says that it can't, and of every answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from conformance import expect
 from conformance.case import case
 from conformance.trial import Trial
-from conformance.wire import Answer
+from conformance.wire import HEARTBEAT, ROSTER, Answer
 
 # One tenant's share of the launcher's queue, and one more.
 ONE_TOO_MANY = 513
@@ -87,3 +87,18 @@ async def metrics_are_prometheus_text(t: Trial) -> None:
     expect.true("# TYPE " in answer.text, "metrics with types", answer.text[:100])
     kind = answer.headers.get("content-type", "")
     expect.true(kind.startswith("text/plain"), "text/plain", kind)
+
+
+@case(rule="R11", level="core")
+async def no_answer_is_kept_or_taken_for_another_kind(t: Trial) -> None:
+    # The second beat of a key that is known may take another way than the first.
+    answers = [await t.a.beat(t.name()) for _ in range(2)]
+    answers += [await t.a.get(ROSTER), await t.nobody.get(ROSTER), await t.a.get("/v1/nothing")]
+    answers += [await t.a.get(ROSTER, colour="red"), await t.a.send("PUT", ROSTER)]
+    answers += [await t.a.send("POST", HEARTBEAT, content=b"{")]
+
+    for answer in answers:
+        kept = answer.headers.get("cache-control")
+        expect.equal(kept, "no-store", f"Cache-Control of {answer.request}: {answer.status}")
+        kind = answer.headers.get("x-content-type-options")
+        expect.equal(kind, "nosniff", f"X-Content-Type-Options of {answer.request}")
