@@ -73,11 +73,14 @@ class TooLarge(CollectorError):
 
 
 class Unauthenticated(CollectorError):
+    """`whose` is the tenant and the key's id, for the log, where the secret was right but ended."""
+
     code = "unauthenticated"
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, *, whose: tuple[str, str] | None = None) -> None:
         super().__init__(detail)
         self.headers = {"WWW-Authenticate": "Bearer"}
+        self.whose = whose
 
 
 class MissingScope(CollectorError):

@@ -19,6 +19,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from argon2 import PasswordHasher, Type
@@ -58,6 +59,8 @@ VERIFIERS_NICE = 10
 # A thread that has found a wrong secret rests this many times as long as it worked for that: so
 # guesses have half of what verifying may take.
 RESTS = 1
+
+REFUSED = "The key is unknown, revoked, expired or mistyped."
 
 # Runs argon2 where no beat waits for it.
 OffLoop = Callable[[Callable[[], tuple[Key, str]]], Awaitable[tuple[Key, str]]]
@@ -161,6 +164,8 @@ class Keyring:
         # Of each of these, by its public part: a key has one secret, so all others are wrong.
         self._right: dict[str, bytes] = {}
         self._wrong: OrderedDict[bytes, int] = OrderedDict()
+        # Keys that were presented with their right secret after their end: the log says whose.
+        self._ended: OrderedDict[bytes, Principal] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._waiting: Counter[str] = Counter()
         self._minting = 0
@@ -207,9 +212,11 @@ class Keyring:
             self._hits += 1
         else:
             principal = await self._unknown(shown, presented)
+        if principal is None:
+            raise Unauthenticated(REFUSED)
         # Compared at each use: a key ends in time also while the store can't be asked.
-        if principal is None or principal.has_ended(self._clock.now()):
-            raise Unauthenticated("The key is unknown, revoked, expired or mistyped.")
+        if principal.has_ended(self._clock.now()):
+            raise Unauthenticated(REFUSED, whose=principal.owner)
         self.used(principal.key_id)
         return principal
 
@@ -247,8 +254,13 @@ class Keyring:
         """Forget what was known of keys that changed."""
         changes = await self._store.key_changes(since=self._revision)
         if changes.changed:
+            for shown in [d for d, p in self._ended.items() if p.key_id in changes.changed]:
+                del self._ended[shown]
             for key_id in changes.changed & self._right.keys():
-                del self._known[self._right.pop(key_id)]
+                shown = self._right.pop(key_id)
+                principal = self._known.pop(shown)
+                if key_id in changes.revoked:
+                    self._remember(shown, replace(principal, expires_at=0))
             self._wrong.clear()
             for tell in self._listeners:
                 tell(changes)
@@ -256,9 +268,10 @@ class Keyring:
 
     async def _unknown(self, digest: bytes, presented: str) -> Principal | None:
         key_id = presented.removeprefix(KEY_PREFIX)[:KEY_ID_LENGTH]
-        if _SHAPE.fullmatch(presented) is None or self._is_wrong(digest, key_id):
+        ended = self._ended.get(digest)
+        if ended or _SHAPE.fullmatch(presented) is None or self._is_wrong(digest, key_id):
             self._metrics.key_cache.labels("wrong").inc()
-            return None
+            return ended
         self._metrics.key_cache.labels("miss").inc()
         # A caller that goes away must not cancel the others' verification.
         return await asyncio.shield(
@@ -291,30 +304,39 @@ class Keyring:
         while True:
             revision = self._revision
             key = await self._look_ups.find(key_id)
-            if key is None or not key.is_active(self._clock.now()):
+            if key is None:
+                return None
+            is_active = key.is_active(self._clock.now())
+            # Whose key it was is for the log alone, and worth a digest when nobody else waits.
+            if not is_active and len(self._under_way) > 1:
                 return None
             self._metrics.argon2_runs.inc()
             loop = asyncio.get_running_loop()
             if not await loop.run_in_executor(self._pool, _matches, key.digest, presented):
                 return None
             if revision == self._revision:
-                return Principal(key.tenant_id, frozenset(key.scopes), key.id, key.expires_at)
+                ends_at = key.expires_at if is_active else 0
+                return Principal(key.tenant_id, frozenset(key.scopes), key.id, ends_at)
 
     def _is_wrong(self, digest: bytes, key_id: str) -> bool:
         is_another = self._right.get(key_id, digest) != digest
         return is_another or self._wrong.get(digest, 0) > self._clock.now()
 
     def _remember(self, digest: bytes, principal: Principal | None) -> None:
-        if principal is not None:
+        if principal is None:
+            self._wrong[digest] = self._clock.now() + WRONG_FOR
+            if len(self._wrong) > WRONG_KEYS:
+                self._wrong.popitem(last=False)
+        elif principal.has_ended(self._clock.now()):
+            self._ended[digest] = principal
+            if len(self._ended) > WRONG_KEYS:
+                self._ended.popitem(last=False)
+        else:
             self._known[digest] = principal
             self._right[principal.key_id] = digest
             if len(self._known) > CACHED_KEYS:
                 _, oldest = self._known.popitem(last=False)
                 del self._right[oldest.key_id]
-        else:
-            self._wrong[digest] = self._clock.now() + WRONG_FOR
-            if len(self._wrong) > WRONG_KEYS:
-                self._wrong.popitem(last=False)
 
 
 def _give_way() -> None:

@@ -1,21 +1,31 @@
-"""Log lines: for people on a terminal, JSON otherwise; each with who asked, never with a key."""
+"""Log lines: for people on a terminal, JSON otherwise; each with who asked, never with a key.
+
+Text of others stands in them, such as a path or an agent_id. Keys are cut out of it first, then
+what could end a line or turn it around is escaped: so no line is forged.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
 import time
 from contextvars import Context, ContextVar
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import NamedTuple
 
-from contract.vocabulary import KEY_PREFIX
+from collector.errors import CollectorError
+from collector.escapes import json_line, printable
+from collector.redaction import redacted
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 # The tenant and the key's id, once they are known.
 caller: ContextVar[tuple[str, str] | None] = ContextVar("caller", default=None)
+# What the request is refused with.
+refusal: ContextVar[CollectorError | None] = ContextVar("refusal", default=None)
+# Whose beat the request is, once its body was read.
+agent: ContextVar[str | None] = ContextVar("agent", default=None)
 
 REQUESTS = "collector.request"
 # Of lines of one kind so many are told each in this time; the others are counted.
@@ -23,14 +33,18 @@ FLOOD_SECONDS = 10.0
 TOLD_EACH = 10
 
 Place = tuple[str, int]
+ExceptionInfo = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
 Kind = int | tuple[str, int, Place | None]
 
-# Anything that begins like a key, so that a mistyped one is hidden too.
-_KEY = re.compile(rf"{KEY_PREFIX}[A-Za-z0-9]+")
+# What the line of a refusal has beside its message.
+_FACTS = ("code", "fields", "peer", "agent_id")
+_PLAIN = re.compile(r"[\w.:,/-]+", re.ASCII)
 
 
 class Formatter(logging.Formatter):
-    """One line: time, level, request id, caller, message; keys are cut out last of all."""
+    """One line: time, level, request id, caller, message, facts; a traceback is indented below."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -41,7 +55,16 @@ class Formatter(logging.Formatter):
         who = caller.get()
         record.request_id = request_id.get()
         record.caller = "" if who is None else f" {who[0]} {who[1]}"
-        return _KEY.sub(f"{KEY_PREFIX}…", super().format(record))
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        told = "".join(f" {name}={_word(value)}" for name, value in _facts(record).items())
+        record.message = printable(redacted(record.message)) + told
+        return super().formatMessage(record)
+
+    def formatException(self, ei: ExceptionInfo) -> str:
+        lines = redacted(super().formatException(ei)).split("\n")
+        return "\n".join(f"  {printable(line)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -53,14 +76,33 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redacted(record.getMessage()),
             "request_id": request_id.get(),
             "tenant": tenant,
             "key_id": key_id,
+            **_facts(record),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return _KEY.sub(f"{KEY_PREFIX}…", json.dumps(line, ensure_ascii=False))
+            line["exception"] = redacted(self.formatException(record.exc_info))
+        return json_line(line)
+
+
+def _facts(record: logging.LogRecord) -> dict[str, str | list[str]]:
+    """What is known of these, without keys."""
+    facts: dict[str, str | list[str]] = {}
+    for name in _FACTS:
+        value = getattr(record, name, None)
+        if isinstance(value, str):
+            facts[name] = redacted(value)
+        elif value:
+            facts[name] = [redacted(each) for each in value]
+    return facts
+
+
+def _word(value: str | list[str]) -> str:
+    """One word of a line: what has a space in it, or anything else unusual, stands in quotes."""
+    text = value if isinstance(value, str) else ",".join(value)
+    return text if _PLAIN.fullmatch(text) else json_line(text)
 
 
 class Counted(NamedTuple):

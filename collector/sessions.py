@@ -127,8 +127,10 @@ class Sessions:
             # A caller that goes away must not cancel the others' look-up.
             principal = await asyncio.shield(self._under_way.get(digest) or self._start(digest))
         # Compared at each use, like a key's end.
-        if principal is None or principal.has_ended(self._clock.now()):
+        if principal is None:
             raise Unauthenticated(NO_SESSION)
+        if principal.has_ended(self._clock.now()):
+            raise Unauthenticated(NO_SESSION, whose=principal.owner)
         self._used(principal.key_id)
         return principal
 

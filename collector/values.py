@@ -252,6 +252,11 @@ class Principal:
     expires_at: int | None = None
     session_id: str | None = None
 
+    @property
+    def owner(self) -> tuple[str, str]:
+        """The tenant and the key's id: what the log says of a caller."""
+        return self.tenant_id, self.key_id
+
     def has_ended(self, now: int) -> bool:
         """Whether the time of its key or its session is up."""
         return self.expires_at is not None and self.expires_at <= now

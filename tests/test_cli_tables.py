@@ -14,7 +14,8 @@ import httpx2
 import pytest
 
 from collector.cli.frames import View, frame
-from collector.cli.tables import ago, fitted, json_line, moment, printable, width_of
+from collector.cli.tables import ago, fitted, moment, width_of
+from collector.escapes import json_line, printable
 from tests.factories import body
 from tests.processes import Serving, run
 from tests.terminal import run_on_terminal

@@ -20,7 +20,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 async def require(parts: Parts, headers: Headers, scope: Scope) -> Principal:
     """The caller, who holds `scope`, by a key alone: no cookie is looked at."""
-    return _holding(scope, await parts.keyring.identify(bearer(headers)))
+    return _holding(scope, _known(await parts.keyring.identify(bearer(headers))))
 
 
 async def admit(parts: Parts, request: Request, scope: Scope) -> Principal:
@@ -28,7 +28,7 @@ async def admit(parts: Parts, request: Request, scope: Scope) -> Principal:
     token = request.cookies.get(cookie_name(request))
     if not token or "authorization" in request.headers:
         return await require(parts, request.headers.raw, scope)
-    principal = await parts.sessions.identify(token)
+    principal = _known(await parts.sessions.identify(token))
     _check_origin(request)
     return _holding(scope, principal)
 
@@ -39,8 +39,13 @@ def cookie_name(request: Request) -> str:
     return f"{SESSION_COOKIE}_{port[1]}" if port else SESSION_COOKIE
 
 
+def _known(principal: Principal) -> Principal:
+    """From here on the log tells who asks."""
+    caller.set(principal.owner)
+    return principal
+
+
 def _holding(scope: Scope, principal: Principal) -> Principal:
-    caller.set((principal.tenant_id, principal.key_id))
     if scope not in principal.scopes:
         raise MissingScope(f"This key lacks the scope: {scope}")
     return principal

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+from contextvars import copy_context
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +18,18 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from collector.api.envelope import DEFAULT_HEADERS, fresh_identity
+from collector import keys
+from collector.api import auth
+from collector.api.envelope import DEFAULT_HEADERS, fresh_identity, refusal_facts
 from collector.api.problems import problem
-from collector.errors import CollectorError, HeadTooLarge, MalformedRequest, RequestTimeout
+from collector.errors import (
+    CollectorError,
+    HeadTooLarge,
+    MalformedRequest,
+    RequestTimeout,
+    Unauthenticated,
+)
+from collector.logs import agent, caller, request_id
 from contract.vocabulary import MAX_HEAD_BYTES, MAX_HEADERS
 
 if TYPE_CHECKING:
@@ -224,18 +234,13 @@ class BoundedProtocol(HttpToolsProtocol):
         assert self._refusal is not None
         if self.pipeline or self._is_answering() or self.transport.is_closing():
             return
-        answer = problem(self._refusal)
-        _log.info(
-            "a request of %s is refused: %s",
-            self.client[0] if self.client else "an unknown peer",
-            self._refusal.code,
-            extra={"status": answer.status_code},
-        )
+        answer, identity = problem(self._refusal), fresh_identity()
+        copy_context().run(self._log_refusal, self._refusal, answer.status_code, identity)
         headers = (
             *self.server_state.default_headers,
             *answer.raw_headers,
             *DEFAULT_HEADERS,
-            (b"x-request-id", fresh_identity()),
+            (b"x-request-id", identity),
             (b"connection", b"close"),
         )
         lines = [b"%s: %s\r\n" % pair for pair in headers]
@@ -243,6 +248,25 @@ class BoundedProtocol(HttpToolsProtocol):
             b"".join((STATUS_LINE[answer.status_code], *lines, b"\r\n", bytes(answer.body)))
         )
         self.transport.close()
+
+    def _log_refusal(self, error: CollectorError, status: int, identity: bytes) -> None:
+        """Apart, like the line of a beat: this connection's context may be another request's."""
+        request_id.set(identity.decode())
+        caller.set(self._owner())
+        agent.set(None)
+        extra = {"status": status, **refusal_facts(error, self.client)}
+        _log.info("a request is refused %d", status, extra=extra)
+
+    def _owner(self) -> tuple[str, str] | None:
+        """Whose request is refused, if its head is whole and has a key that is known."""
+        if self._parts is None or self._is_within_a_head or not self._is_within_a_request:
+            return None
+        try:
+            key = keys.digest(auth.bearer(self.headers))
+        except Unauthenticated:
+            return None
+        principal = self._parts.keyring.known(key, now=self._parts.clock.now())
+        return None if principal is None else principal.owner
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -8,16 +8,16 @@ import re
 import secrets
 from collections.abc import Awaitable, Iterable
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from collector.api.auth import Headers
-from collector.api.problems import problem
-from collector.errors import Internal
-from collector.logs import REQUESTS, caller, request_id
-from contract.vocabulary import KEY_PREFIX
+from collector.api.problems import refused
+from collector.errors import CollectorError, Internal
+from collector.logs import REQUESTS, agent, caller, refusal, request_id
+from collector.redaction import holds_key
 
 # On every answer. The console's files say themselves how long they are kept.
 DEFAULT_HEADERS: Final = (
@@ -28,6 +28,14 @@ _log = logging.getLogger(REQUESTS)
 _PROCESS: Final = secrets.token_hex(4).encode()
 _count = itertools.count(1)
 _ACCEPTABLE: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+_FIELD: Final = re.compile(r"[a-z][a-z0-9_.]{0,63}")
+# Of a path, so much is told.
+_MAX_PATH: Final = 512
+# Longer than any address; a trusted proxy may pass on something else.
+_MAX_PEER: Final = 64
+
+# The address and the port that a request came from, if it has them.
+Client = tuple[str, int] | None
 
 
 class Envelope:
@@ -42,7 +50,8 @@ class Envelope:
             return
         identity = own_identity(scope["headers"]) or fresh_identity()
         request_id.set(identity.decode("ascii"))
-        caller.set(None)
+        for told in (caller, refusal, agent):
+            told.set(None)
         # Routes match the path as it was sent: in the decoded one, a worker's "/" is no longer
         # told apart from the route's own.
         scope["path"] = _path_as_sent(scope)
@@ -68,10 +77,10 @@ class Envelope:
             _log.exception("%s %s failed", scope["method"], _loggable(scope["path"]))
             if status:
                 raise
-            await problem(Internal("The collector failed; the request id finds the reason."))(
+            await refused(Internal("The collector failed; the request id finds the reason."))(
                 scope, receive, send_with_id
             )
-        log_request(scope["method"], scope["path"], status)
+        log_request(scope["method"], scope["path"], status, scope.get("client"))
 
 
 def own_identity(headers: Headers) -> bytes | None:
@@ -93,11 +102,29 @@ def missing_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes,
     return [header for header in DEFAULT_HEADERS if header[0] not in there]
 
 
-def log_request(method: str, path: str, status: int) -> None:
-    """The line of a request that was answered."""
+def log_request(method: str, path: str, status: int, client: Client) -> None:
+    """The line of a request that was answered; of one that was refused, also why and whose."""
     if is_logged(status):
         line = "%s %s %d"
-        _log.log(_level(status), line, method, _loggable(path), status, extra={"status": status})
+        extra = {"status": status, **refusal_facts(refusal.get(), client)}
+        _log.log(_level(status), line, method, _loggable(path), status, extra=extra)
+
+
+def refusal_facts(error: CollectorError | None, client: Client) -> dict[str, object]:
+    """What a refusal's line tells of it beside the caller; nothing of an answer that is none."""
+    if error is None:
+        return {}
+    return {
+        "code": error.code,
+        "fields": [_name(field) for field, _ in error.errors],
+        "peer": client[0][:_MAX_PEER] if client else None,
+        "agent_id": agent.get(),
+    }
+
+
+def _name(field: str) -> str:
+    """The name of a field; one that is unlike any of ours is the sender's, and not repeated."""
+    return field if _FIELD.fullmatch(field) else "(another)"
 
 
 def is_logged(status: int) -> bool:
@@ -107,7 +134,7 @@ def is_logged(status: int) -> bool:
 
 def _is_an_id(value: bytes) -> bool:
     """Visible and short; never a key, sent here by mistake, that answers would then carry."""
-    return _ACCEPTABLE.fullmatch(value) is not None and KEY_PREFIX.encode() not in value
+    return _ACCEPTABLE.fullmatch(value) is not None and not holds_key(value.decode("ascii"))
 
 
 def _path_as_sent(scope: Scope) -> str:
@@ -116,8 +143,11 @@ def _path_as_sent(scope: Scope) -> str:
 
 
 def _loggable(path: str) -> str:
-    """The path, unless a key stands in it, plain or percent-encoded."""
-    return "(a path with a key in it)" if KEY_PREFIX in unquote(path) else path
+    """The path's beginning, unless a key stands in it, plain or percent-encoded."""
+    # Twice as much is looked at as is told: no key that begins before the cut is missed.
+    if holds_key(path[: 2 * _MAX_PATH]):
+        return "(a path with a key in it)"
+    return path if len(path) <= _MAX_PATH else f"{path[:_MAX_PATH]}…"
 
 
 def _level(status: int) -> int:

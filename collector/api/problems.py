@@ -10,7 +10,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from collector.errors import NO_ROUTE, CollectorError, Internal, MethodNotAllowed, NotFound
+from collector.errors import (
+    NO_ROUTE,
+    CollectorError,
+    Internal,
+    MethodNotAllowed,
+    NotFound,
+    Unauthenticated,
+)
+from collector.logs import caller, refusal
+from collector.redaction import redacted
 
 STATUSES: Final = {
     "malformed_request": 400,
@@ -38,15 +47,20 @@ _PUBLIC_DETAIL: Final = {"store_unavailable": "The store does not answer; try ag
 
 
 def problem(error: CollectorError) -> Response:
-    """The problem document of an error."""
+    """The problem document of an error.
+
+    Names of unknown fields are told as they were sent, but for keys: an answer may be kept.
+    """
     status = STATUSES.get(error.code, 500)
     body = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": _PUBLIC_DETAIL.get(error.code, error.detail),
+        "detail": redacted(_PUBLIC_DETAIL.get(error.code, error.detail)),
         "code": error.code,
-        "errors": [{"field": field, "message": message} for field, message in error.errors],
+        "errors": [
+            {"field": redacted(field), "message": message} for field, message in error.errors
+        ],
     }
     return Response(to_json(body), status, dict(error.headers), "application/problem+json")
 
@@ -54,16 +68,24 @@ def problem(error: CollectorError) -> Response:
 async def on_collector_error(_request: Request, error: Exception) -> Response:
     # A coroutine: a plain function would be sent to a thread, for every error.
     assert isinstance(error, CollectorError)
-    return problem(error)
+    return refused(error)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """The router's own refusals, in our words."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return problem(NotFound(NO_ROUTE))
+        return refused(NotFound(NO_ROUTE))
     if error.status_code == 405:
-        refused = MethodNotAllowed(f"This route does not take {request.method}.")
-        refused.headers = dict(error.headers or {})
-        return problem(refused)
-    return problem(Internal(error.detail))
+        wrong = MethodNotAllowed(f"This route does not take {request.method}.")
+        wrong.headers = dict(error.headers or {})
+        return refused(wrong)
+    return refused(Internal(error.detail))
+
+
+def refused(error: CollectorError) -> Response:
+    """The problem document of what ends this request; the request's log line tells of it too."""
+    refusal.set(error)
+    if isinstance(error, Unauthenticated) and error.whose is not None:
+        caller.set(error.whose)
+    return problem(error)

@@ -21,12 +21,12 @@ from collector.api.heads import MAX_BEAT_HEAD_BYTES, Head, Heads
 from collector.api.parts import ARRIVED_AT
 from collector.api.problems import problem
 from collector.api.workers import HEARTBEAT, accepted
-from collector.logs import caller, request_id
+from collector.logs import agent, caller, refusal, request_id
 
 if TYPE_CHECKING:
+    from collector.api.admission import Admitted
     from collector.api.parts import Parts
     from collector.errors import CollectorError
-    from collector.values import Principal
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 
@@ -142,11 +142,11 @@ class Protocol(BoundedProtocol):
     def _enter(self, parts: Parts, head: Head, stamp: int, body: bytes) -> bool:
         waiting: Any = Waiting(head.identity or fresh_identity(), stamp)
         answer = partial(self._answer, parts, waiting)
-        principal = admission.at_once(parts, head.key, stamp, body, answer)
-        if principal is None:
+        admitted = admission.at_once(parts, head.key, stamp, body, answer)
+        if admitted is None:
             return False
         _heads.remember(head)
-        waiting.principal = principal
+        waiting.admitted = admitted
         self.cycle = waiting
         return True
 
@@ -160,10 +160,17 @@ class Protocol(BoundedProtocol):
             self._write(waiting, status, headers, body)
             if is_logged(status):
                 # Apart: what the caller of this does next is not on behalf of this beat.
-                copy_context().run(_log_answer, waiting, status)
+                copy_context().run(self._log_answer, waiting, status, error)
         finally:
             waiting.response_complete = True
             self._rest()
+
+    def _log_answer(self, waiting: Waiting, status: int, error: CollectorError | None) -> None:
+        request_id.set(waiting.identity.decode())
+        caller.set(waiting.admitted.principal.owner)
+        refusal.set(error)
+        agent.set(waiting.admitted.agent_id)
+        log_request("POST", HEARTBEAT, status, self.client)
 
     def _rest(self) -> None:
         """Nothing is under way any more; uvicorn begins what has come meanwhile."""
@@ -193,12 +200,6 @@ def _head(status: int, headers: Pairs) -> bytes:
     return b"".join((STATUS_LINE[status], *lines))
 
 
-def _log_answer(waiting: Waiting, status: int) -> None:
-    request_id.set(waiting.identity.decode())
-    caller.set((waiting.principal.tenant_id, waiting.principal.key_id))
-    log_request("POST", HEARTBEAT, status)
-
-
 def _refusal(error: CollectorError) -> tuple[int, Pairs, bytes]:
     """What kept it from its commit, in the words of the one translator."""
     answer = problem(error)
@@ -220,15 +221,15 @@ class Waiting:
     """Stands where uvicorn has a request under way: a beat that waits for its commit."""
 
     __slots__ = (
+        "admitted",
         "disconnected",
         "identity",
         "keep_alive",
-        "principal",
         "response_complete",
         "stamp",
     )
 
-    principal: Principal
+    admitted: Admitted
 
     def __init__(self, identity: bytes, stamp: int) -> None:
         self.identity = identity

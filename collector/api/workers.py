@@ -19,6 +19,7 @@ from collector.api.large import LargeResponse
 from collector.api.parts import Parts, arrived_at
 from collector.documents import Question
 from collector.errors import CollectorError, NotFound
+from collector.redaction import redacted
 from collector.values import SECOND, Act, Gap
 from collector.workers import project
 from contract.vocabulary import BEAT_SECONDS
@@ -69,7 +70,7 @@ class RosterEndpoint(HTTPEndpoint):
         principal = await auth.admit(parts, request, "admin")
         now = parts.clock.now()
         query, is_preview = rosters.parse_removal(request, now)
-        act = Act("workers.removed", str(request.url.query), principal.key_id)
+        act = Act("workers.removed", redacted(str(request.url.query)), principal.key_id)
         done = await removal.remove(
             parts.store, principal.tenant_id, query, now=now, act=None if is_preview else act
         )

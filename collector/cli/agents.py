@@ -13,8 +13,9 @@ import click
 from collector.cli import client, consent
 from collector.cli.durations import duration
 from collector.cli.filters import Query, filters, given
-from collector.cli.tables import CONFLICT, ago, json_line, moment, printable, table
+from collector.cli.tables import CONFLICT, ago, moment, table
 from collector.cli.top import top
+from collector.escapes import json_line, printable
 from contract.vocabulary import STATUSES
 
 WATCH_SECONDS = 2.0

@@ -12,8 +12,9 @@ import click
 
 from collector.cli import client
 from collector.cli.durations import duration
-from collector.cli.tables import complain, printable
+from collector.cli.tables import complain
 from collector.errors import CollectorError, QuotaExceeded
+from collector.escapes import printable
 from contract.vocabulary import MAX_INTEGER, STATUSES, TTL_SECONDS
 
 HEARTBEAT = "/v1/agents/heartbeat"

@@ -11,7 +11,8 @@ from collector.cli import checks
 from collector.cli.checks import Finding, Setting
 from collector.cli.exits import FAILED, UNREACHABLE
 from collector.cli.spinner import waiting
-from collector.cli.tables import COLOURS, json_line, printable, table
+from collector.cli.tables import COLOURS, table
+from collector.escapes import json_line, printable
 
 EXAMPLES = """
 \b

@@ -11,7 +11,8 @@ import click
 
 from collector.cli import client
 from collector.cli.filters import Query, filters, given
-from collector.cli.tables import COLOURS, json_line, printable
+from collector.cli.tables import COLOURS
+from collector.escapes import json_line, printable
 
 WAIT_SECONDS = 25
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from collector.cli.tables import CONFLICT, GAP, NARROWEST, ago, cut, lines, printable, width_of
+from collector.cli.tables import CONFLICT, GAP, NARROWEST, ago, cut, lines, width_of
+from collector.escapes import printable
 
 Worker = dict[str, Any]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import sys
 import unicodedata
@@ -13,6 +11,8 @@ from datetime import UTC, datetime
 from itertools import compress
 
 import click
+
+from collector.escapes import printable
 
 # Behind the status of a worker whose id two processes share.
 CONFLICT = " (conflict)"
@@ -32,8 +32,6 @@ COLOURS = {
 GAP = "  "
 # No column gets narrower than this, however narrow the terminal is.
 NARROWEST = 6
-# The characters to look at one by one: a roster is megabytes of mostly others.
-_UNUSUAL = re.compile("[^ -~]")
 
 
 def table(
@@ -90,26 +88,6 @@ def ago(seconds: float) -> str:
 def moment(at: float, now: float) -> str:
     """When something was, by the calendar and as people say it."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC, {ago(now - at)}"
-
-
-def printable(text: str) -> str:
-    """The text with an escape for what would end the line, turn it around or move the cursor.
-
-    Others wrote the text. The escapes are JSON's, so JSON that is escaped like this says the same.
-    """
-    return _UNUSUAL.sub(_escaped, text)
-
-
-def json_line(value: object) -> str:
-    """The value for programs, and for a person who looks on: letters of any script stay."""
-    return printable(json.dumps(value, ensure_ascii=False))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    """Controls, surrogates, formats such as those of direction, and ends of lines are escaped."""
-    category = unicodedata.category(found[0])
-    is_hidden = category[0] == "C" or category in ("Zl", "Zp")
-    return json.dumps(found[0])[1:-1] if is_hidden else found[0]
 
 
 def complain(detail: str, *, fg: str) -> None:

@@ -18,8 +18,9 @@ from collector.cli.durations import duration
 from collector.cli.filters import Query, filters, given
 from collector.cli.frames import SORTS, VIEWS, View, frame, summary
 from collector.cli.keyboard import Terminal, draw
-from collector.cli.tables import colour, json_line
+from collector.cli.tables import colour
 from collector.errors import QuotaExceeded
+from collector.escapes import json_line
 from contract.vocabulary import STATUSES
 
 ROSTER = "/v1/agents"

@@ -102,3 +102,16 @@ async def no_answer_is_kept_or_taken_for_another_kind(t: Trial) -> None:
         expect.equal(kept, "no-store", f"Cache-Control of {answer.request}: {answer.status}")
         kind = answer.headers.get("x-content-type-options")
         expect.equal(kind, "nosniff", f"X-Content-Type-Options of {answer.request}")
+
+
+@case(rule="R11", level="core")
+async def a_key_without_its_prefix_is_no_request_id(t: Trial) -> None:
+    secret = "ABCDEFGH" * 4
+    for sent in (secret, secret.lower(), f"job-{secret}"):
+        answer = await t.a.send("GET", ROSTER, headers={"X-Request-ID": sent})
+        expect.true(
+            secret not in answer.headers.get("x-request-id", "").upper(), "a fresh id", "it"
+        )
+    for sent in (secret[:31], secret + "A"):
+        answer = await t.a.send("GET", ROSTER, headers={"X-Request-ID": sent})
+        expect.equal(answer.headers.get("x-request-id"), sent, "the caller's own")
