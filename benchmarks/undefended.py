@@ -17,9 +17,10 @@ from unittest.mock import patch
 from starlette.types import ASGIApp
 
 from benchmarks.exchange import Build, serve
-from collector import intake
-from collector.api import connection, health
+from collector import app, intake, reads
+from collector.api import connection, health, large
 from collector.app import create_app
+from collector.cli.watchdog import Watchdog
 from collector.errors import StoreUnavailable
 from collector.settings import Settings, variable
 from collector.store.protocol import Store
@@ -31,6 +32,7 @@ Defence = Literal[
     "deadline of a request",
     "bound on a commit",
     "look at what hangs",
+    "end of a stop",
     "share of reads",
 ]
 T = TypeVar("T")
@@ -75,7 +77,7 @@ def without_a_bound_on_commits(settings: Settings, store: Store) -> ASGIApp:
 
 def _unbounded_commits() -> AbstractContextManager[object]:
     # Beside the store's own bounds, which `Patient` undoes.
-    return patch.object(intake, "COMMIT_SECONDS", A_DAY, create=True)
+    return patch.object(intake, "COMMIT_SECONDS", A_DAY)
 
 
 @contextmanager
@@ -84,9 +86,28 @@ def _blind_readiness() -> Iterator[None]:
         yield
 
 
-# Where nothing fails, only its age shows that something hangs: that look is taken away from a
-# collector whose commits have no bound.
-PATIENT: tuple[Defence, ...] = ("bound on a commit", "look at what hangs")
+@contextmanager
+def _unshared_reads() -> Iterator[None]:
+    """Every roster is read and encoded here, at once and whole, whoever asks and how often."""
+    plenty = {variable(name): str(A_DAY) for name in ("reads", "read_megabytes")}
+    with (
+        patch.dict(os.environ, plenty),
+        patch.object(reads, "SMALL", ENDLESS),
+        patch.object(large, "PART_BYTES", ENDLESS),
+        patch.object(app, "REQUESTS_A_TURN", ENDLESS),
+    ):
+        yield
+
+
+@contextmanager
+def _endless_stop() -> Iterator[None]:
+    with _unbounded_commits(), patch.object(Watchdog, "start", lambda _: None):
+        yield
+
+
+# Where nothing fails, only its age shows that something hangs, and only the watchdog ends a stop:
+# each is taken away from a collector whose commits have no bound.
+PATIENT: tuple[Defence, ...] = ("bound on a commit", "look at what hangs", "end of a stop")
 
 # Each is patched by its name, so that a defence that is no longer there by that name is an error.
 WITHOUT: dict[Defence, Callable[[], AbstractContextManager[object]]] = {
@@ -99,8 +120,8 @@ WITHOUT: dict[Defence, Callable[[], AbstractContextManager[object]]] = {
     ),
     "bound on a commit": lambda: _unbounded_commits(),
     "look at what hangs": lambda: _blind_readiness(),
-    # There is none yet.
-    "share of reads": lambda: patch.dict(os.environ),
+    "end of a stop": lambda: _endless_stop(),
+    "share of reads": lambda: _unshared_reads(),
 }
 
 

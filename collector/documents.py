@@ -6,7 +6,7 @@ one is made by the very same functions in the process that serves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -14,8 +14,8 @@ from pydantic_core import to_json
 
 from collector import openorca
 from collector.store.protocol import Store
-from collector.values import SECOND, Position, RosterQuery, Walk, Worker
-from collector.workers import announced, project, project_vitals
+from collector.values import SECOND, Liveness, Position, RosterQuery, Walk, Worker
+from collector.workers import announced, liveness, project, project_vitals
 
 # Workers of one piece, and of one frame of a stream: some 250 kB.
 CHUNK = 500
@@ -125,11 +125,10 @@ def pieces(question: Question, found: Found, *, now: int) -> Iterator[bytes]:
         case "vitals":
             yield from _vitals_frames(page, now)
         case "openorca":
-            yield from _openorca(openorca.roster(page, now), now)
+            yield from _openorca(page, now, liveness)
         case "console":
             yield b'data: {"type":"snapshot.replace","snapshot":'
-            announcing = openorca.roster(page, now, see=lambda worker, _now: announced(worker))
-            yield from _openorca(announcing, now)
+            yield from _openorca(page, now, lambda worker, _now: announced(worker))
             yield b"}\n\n"
 
 
@@ -180,14 +179,21 @@ def _vitals_frames(workers: Sequence[Worker], now: int) -> Iterator[bytes]:
         yield frame("vitals", {"type": "vitals", "at": now / SECOND, "workers": told})
 
 
-def _openorca(workers: list[dict[str, Any]], now: int) -> Iterator[bytes]:
-    at = now / SECOND
+def _openorca(
+    workers: Sequence[Worker], now: int, see: Callable[[Worker, int], Liveness]
+) -> Iterator[bytes]:
+    """A chunk at a time, so that no more than that is held beside the workers themselves."""
+    surroundings = openorca.Surroundings()
+
+    def nodes(chunk: Sequence[Worker]) -> list[dict[str, Any]]:
+        rows = [project(worker, now, see(worker, now)) for worker in chunk]
+        for row in rows:
+            surroundings.note(row)
+        return [openorca.node(row, now / SECOND) for row in rows]
+
     yield b'{"agents":['
-    yield from _listed(
-        [openorca.node(worker, at) for worker in workers[start : start + CHUNK]]
-        for start in range(0, len(workers), CHUNK)
-    )
-    yield b"]," + to_json(openorca.surroundings(workers, now))[1:]
+    yield from _listed(nodes(chunk) for chunk in _chunks(openorca.newest_first(workers)))
+    yield b"]," + to_json(surroundings.told(now))[1:]
 
 
 def _cursor(position: Position) -> str:

@@ -7,12 +7,12 @@ that goes, nor for a machine that changes: those it learns from a whole snapshot
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from collector.values import SECOND, Liveness, Worker
-from collector.workers import announced, liveness, project
+from collector.values import SECOND, Worker
+from collector.workers import announced
 
 RUNTIME: Final = "worker-presence"
 CONNECTED: Final = "connected"
@@ -28,6 +28,14 @@ ACTIVITY_PER_SESSION: Final = 20
 Standing = tuple[str, str, int]
 
 
+class Host(NamedTuple):
+    """A machine: online while one of its workers is, and where its newest worker says it is."""
+
+    is_online: bool
+    last_seen: float
+    region: str | None
+
+
 class Tally:
     """The fleet's figures, kept true one worker at a time."""
 
@@ -38,13 +46,12 @@ class Tally:
         for standing in standings.values():
             self._count(standing, 1)
 
-    def note(self, worker: dict[str, Any]) -> bool:
-        """Take in how this worker is now; whether any figure is another one for it."""
-        before = self.health()
+    def note(self, worker: dict[str, Any]) -> None:
+        """Take in how this worker is now."""
         self.drop(worker["agent_id"])
-        standing = self._standings[worker["agent_id"]] = _standing(worker)
+        standing = worker["status"], worker["reason"], worker["active_sessions"]
+        self._standings[worker["agent_id"]] = standing
         self._count(standing, 1)
-        return self.health() != before
 
     def drop(self, agent_id: str) -> None:
         """This worker was removed, if it was there."""
@@ -90,10 +97,6 @@ def standings(workers: Iterable[Worker]) -> dict[str, Standing]:
     return found
 
 
-def _standing(worker: dict[str, Any]) -> Standing:
-    return worker["status"], worker["reason"], worker["active_sessions"]
-
-
 def runtime_info(version: str) -> dict[str, Any]:
     return {
         "runtime": RUNTIME,
@@ -103,31 +106,42 @@ def runtime_info(version: str) -> dict[str, Any]:
     }
 
 
-def roster(
-    workers: Iterable[Worker], now: int, *, see: Callable[[Worker, int], Liveness] = liveness
-) -> list[dict[str, Any]]:
-    """The roster's objects, newest worker first: where the console puts one it has not seen."""
-    newest_first = sorted(workers, key=lambda w: (w.first_seen, w.agent_id), reverse=True)
-    return [project(worker, now, see(worker, now)) for worker in newest_first]
+class Surroundings:
+    """All that a snapshot says beside its nodes, gathered one worker at a time."""
+
+    def __init__(self) -> None:
+        self._tally = Tally({})
+        self._hosts: dict[str, Host] = {}
+
+    def note(self, worker: dict[str, Any]) -> None:
+        self._tally.note(worker)
+        name = _host(worker)
+        known = self._hosts.get(name, Host(is_online=False, last_seen=-1.0, region=None))
+        is_online = known.is_online or worker["status"] != "offline"
+        if worker["last_seen"] > known.last_seen:
+            known = Host(is_online, worker["last_seen"], worker["region"])
+        self._hosts[name] = known._replace(is_online=is_online)
+
+    def told(self, now: int) -> dict[str, Any]:
+        at = now / SECOND
+        return {
+            "tasks": [],
+            "actionLog": [],
+            "interventions": [],
+            "swarms": [],
+            "machines": [_machine(*each, at) for each in sorted(self._hosts.items())],
+            "fleetHealth": self._tally.health(),
+            "meta": {
+                "runtime": RUNTIME,
+                "generatedAt": datetime.fromtimestamp(at, UTC).isoformat(),
+                "connectionStatus": CONNECTED,
+            },
+        }
 
 
-def surroundings(workers: Collection[dict[str, Any]], now: int) -> dict[str, Any]:
-    """All that a snapshot says beside its nodes, as a reader at `now` may see it."""
-    at = now / SECOND
-    tally = Tally({worker["agent_id"]: _standing(worker) for worker in workers})
-    return {
-        "tasks": [],
-        "actionLog": [],
-        "interventions": [],
-        "swarms": [],
-        "machines": machines(workers, at),
-        "fleetHealth": tally.health(),
-        "meta": {
-            "runtime": RUNTIME,
-            "generatedAt": datetime.fromtimestamp(at, UTC).isoformat(),
-            "connectionStatus": CONNECTED,
-        },
-    }
+def newest_first(workers: Iterable[Worker]) -> list[Worker]:
+    """The order of a snapshot: where the console puts a worker that it has not seen."""
+    return sorted(workers, key=lambda w: (w.first_seen, w.agent_id), reverse=True)
 
 
 def node(worker: dict[str, Any], at: float) -> dict[str, Any]:
@@ -155,14 +169,6 @@ def node(worker: dict[str, Any], at: float) -> dict[str, Any]:
     }
 
 
-def machines(workers: Iterable[dict[str, Any]], at: float) -> list[dict[str, Any]]:
-    """The workers' hosts: each is online while one of its workers is."""
-    by_host: dict[str, list[dict[str, Any]]] = {}
-    for worker in workers:
-        by_host.setdefault(_host(worker), []).append(worker)
-    return [_machine(host, of_host, at) for host, of_host in sorted(by_host.items())]
-
-
 def lasting(seconds: float) -> str:
     """A length of time in its two largest units."""
     minutes = int(max(0.0, seconds)) // 60
@@ -173,16 +179,14 @@ def lasting(seconds: float) -> str:
     return f"{hours}h {minutes}m" if hours else f"{minutes}m"
 
 
-def _machine(host: str, workers: list[dict[str, Any]], at: float) -> dict[str, Any]:
-    is_online = any(worker["status"] != "offline" for worker in workers)
-    newest = max(workers, key=lambda worker: float(worker["last_seen"]))
+def _machine(name: str, host: Host, at: float) -> dict[str, Any]:
     return {
-        "id": host,
-        "name": host,
+        "id": name,
+        "name": name,
         "os": UNKNOWN,
-        "location": newest["region"] or "",
-        "isOnline": is_online,
-        "lastSeen": "now" if is_online else f"{lasting(at - newest['last_seen'])} ago",
+        "location": host.region or "",
+        "isOnline": host.is_online,
+        "lastSeen": "now" if host.is_online else f"{lasting(at - host.last_seen)} ago",
     }
 
 

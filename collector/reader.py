@@ -18,6 +18,8 @@ from collector.settings import variable
 
 # Past the bound of every statement: a process that takes longer hangs.
 ANSWER_SECONDS = 30
+# A document is some large pieces that soon go: glibc gives their memory back, and has one heap.
+FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
 _FAULTS = {fault.__name__: fault for fault in (StoreUnavailable, Unstorable)}
 
 
@@ -77,7 +79,7 @@ class Reader:
                     (*program, str(theirs.fileno())),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
-                    env=os.environ | {variable("store_url"): self._store_url},
+                    env=os.environ | FRUGAL | {variable("store_url"): self._store_url},
                     # Ctrl-C in a terminal is for the collector.
                     start_new_session=True,
                 )

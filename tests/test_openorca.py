@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from collector import events as feed
-from collector.openorca import Tally, lasting, machines, node, standings
+from collector.openorca import Surroundings, Tally, lasting, node, standings
 from collector.values import NO_GAP, SECOND
 from collector.workers import project
 from tests.factories import START, at, beat, worker
@@ -518,15 +518,21 @@ def test_a_machine_is_where_its_newest_worker_says() -> None:
         project(worker(agent_id="new", region=None, last_seen=at(5)), at(5)),
     ]
 
-    (only,) = machines(rows, NOW)
+    surroundings = Surroundings()
+    for row in rows:
+        surroundings.note(row)
+
+    (only,) = surroundings.told(at(5))["machines"]
 
     assert (only["location"], only["isOnline"]) == ("", True)
 
 
-def test_a_tally_says_whether_a_figure_changed() -> None:
-    idle = project(worker(), START)
-    tally = Tally(standings([worker()]))
+def test_a_tally_counts_each_worker_once_as_it_is_now() -> None:
+    tally = Tally(standings([worker(), worker(agent_id="other")]))
+    tally.note(project(worker(status="busy"), START))
+    assert figures(tally.health()) == (2, 1, 0, 0, "healthy")
 
-    assert not tally.note(idle)
-    assert tally.note(project(worker(status="busy"), START))
+    tally.drop("other")
+    tally.drop("nobody")
+
     assert figures(tally.health()) == (1, 1, 0, 0, "healthy")

@@ -41,7 +41,11 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "hung writer": Attack(
         hangs.hung_writer,
-        [Control("bound on a commit", "beats"), Control("look at what hangs", "ready")],
+        [
+            Control("bound on a commit", "beats"),
+            Control("look at what hangs", "ready"),
+            Control("end of a stop", "stops"),
+        ],
         settings=hangs.settings,
         is_behind_a_stretch=True,
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
@@ -74,21 +75,28 @@ class _Figures:
 
     @property
     def frame(self) -> bytes:
-        return frame(None, {"type": "fleet.updated", "fleetHealth": self._tally.health()})
+        return _fleet_frame(self._tally.health())
 
     def listen(self, lines: Sequence[Line]) -> None:
         for line in lines:
             # Lines up to here are in the document.
             if line.n > self._n:
                 self.is_torn = self.is_torn or line.n > self._n + 1
-                line.encoded[_Figures] = self.frame if self._note(line) else b""
+                before = self._tally.health()
+                self._note(line)
+                after = self._tally.health()
+                line.encoded[_Figures] = b"" if after == before else _fleet_frame(after)
                 self._n = line.n
 
-    def _note(self, line: Line) -> bool:
-        if line.type != "worker.removed":
-            return self._tally.note(line.worker)
-        self._tally.drop(line.worker["agent_id"])
-        return True
+    def _note(self, line: Line) -> None:
+        if line.type == "worker.removed":
+            self._tally.drop(line.worker["agent_id"])
+        else:
+            self._tally.note(line.worker)
+
+
+def _fleet_frame(health: dict[str, Any]) -> bytes:
+    return frame(None, {"type": "fleet.updated", "fleetHealth": health})
 
 
 _figures: WeakKeyDictionary[Channel, _Figures] = WeakKeyDictionary()
