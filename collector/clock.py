@@ -72,10 +72,12 @@ async def stay_anchored(read: Callable[[], Awaitable[int | None]], clock: Clock)
     await every(ANCHOR_EVERY_SECONDS, again, "the store's clock was not read")
 
 
-async def every(seconds: float, work: Callable[[], Awaitable[None]], failure: str) -> None:
+async def every(
+    seconds: float | Callable[[], float], work: Callable[[], Awaitable[None]], failure: str
+) -> None:
     """Do the work every so many seconds, for ever; a store that fails costs it one turn."""
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds() if callable(seconds) else seconds)
         try:
             await work()
         except StoreError as error:

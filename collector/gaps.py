@@ -15,6 +15,7 @@ from collector.values import GAP, SECOND, Ahead, Gap
 from collector.workers import ended, gone_before
 
 LISTEN_EVERY_SECONDS = 5.0
+AGAIN_SECONDS = 1.0
 # Gaps that may still matter: a crash loop of an hour is looked through to its end.
 RECENT = 3600 * SECOND
 # For this long after a gap, readers of the roster are told of it.
@@ -98,4 +99,8 @@ class Listener:
         return max(told, key=lambda gap: gap.ended_at, default=None)
 
     async def follow(self) -> None:
-        await every(LISTEN_EVERY_SECONDS, self.listen, "not listening")
+        await every(self._pause, self.listen, "not listening")
+
+    def _pause(self) -> float:
+        """A store that is back is noticed soon."""
+        return LISTEN_EVERY_SECONDS if self.failed_at is None else AGAIN_SECONDS

@@ -145,11 +145,12 @@ class Intake:
         A batch is answered while the next one is under way, so that the store never waits for us to
         write answers. A few are not worth a commit of their own: those who are about to be answered
         will soon ask again. And no batch has more than half of those who wait: who asks again and
-        again would soon all be in one batch, and the store idle while it is answered.
+        again would soon all be in one batch, and the store idle while it is answered. After a
+        failure all of them are: nobody waits for more than one batch before their own.
         """
         batch = self._take(len(self._batch))
         error = await self._committed(batch)
-        while len(self._batch) >= FEW:
+        while error is None and len(self._batch) >= FEW:
             # In the next turn of the loop: in this one the next batch is sent.
             asyncio.get_running_loop().call_soon(self._answer, batch, error)
             batch = self._take((self._waiting + 1) // 2)

@@ -140,7 +140,8 @@ async def test_a_locked_store_is_told_and_its_end_ends_it(collector: Collector) 
     async with locked(collector):
         first = asyncio.create_task(collector.beat())
         await asyncio.sleep(0)
-        behind_it = [asyncio.create_task(collector.beat(f"worker-{n}")) for n in range(2, 6)]
+        # So many that they would not all be in one batch.
+        behind_it = [asyncio.create_task(collector.beat(f"worker-{n}")) for n in range(2, 40)]
         answers = await asyncio.gather(first, *behind_it)
         named = await collector.until_unready()
 
