@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from benchmarks.exchange import Build, serve
 from collector import app, intake, reads
-from collector.api import connection, health, large
+from collector.api import connection, events, health, large
 from collector.app import create_app
 from collector.cli.watchdog import Watchdog
 from collector.errors import StoreUnavailable
@@ -94,6 +94,7 @@ def _unshared_reads() -> Iterator[None]:
         patch.dict(os.environ, plenty),
         patch.object(reads, "SMALL", ENDLESS),
         patch.object(large, "PART_BYTES", ENDLESS),
+        patch.object(events, "SMALL_BYTES", ENDLESS),
         patch.object(app, "REQUESTS_A_TURN", ENDLESS),
     ):
         yield

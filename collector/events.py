@@ -43,6 +43,8 @@ class Feed:
         self._reads = reads
         self._limit = limit
         self._channels: dict[str, Channel] = {}
+        # Looks for a position that are under way, by tenant.
+        self._looks: dict[str, asyncio.Task[Position]] = {}
         self._stale: set[str] = set()
         self._woken = asyncio.Event()
         self._stopping = False
@@ -148,8 +150,12 @@ class Feed:
         nothing to tell after that many seconds.
         """
         until = None if wait is None else asyncio.get_running_loop().time() + wait
-        position = self._known_position(principal.tenant_id, cursor) if wait is None else None
-        position = position or await self._store.position(principal.tenant_id)
+        if wait is None:
+            position = await self._shared_position(principal.tenant_id, cursor)
+            # Hundreds that waited for one look would else begin in one turn of the loop.
+            await self._reads.turns.take()
+        else:
+            position = await self._store.position(principal.tenant_id)
         # After the read, and with nothing awaited from here on: nobody slips past a limit, a
         # stop or a revocation that came meanwhile.
         self._admit(principal)
@@ -157,12 +163,25 @@ class Feed:
         channel = self._join(principal.tenant_id, position, follower)
         return Subscription(self, channel, position, follower, cursor)
 
-    def _known_position(self, tenant_id: str, cursor: str | None) -> Position | None:
-        """Where the log stands, as far as a stream needs it and its channel knows.
+    async def _shared_position(self, tenant_id: str, cursor: str | None) -> Position:
+        """The position for a stream; all that come before the first one's channel share one look.
 
-        A stream hears of what the channel has not read yet as soon as it has. One that answers once
-        has to ask the store.
+        A stream hears of what such a look has missed as soon as its channel reads on.
         """
+        known = self._known_position(tenant_id, cursor)
+        if known is not None:
+            return known
+        look = self._looks.get(tenant_id)
+        if look is None:
+            look = self._looks[tenant_id] = asyncio.create_task(self._store.position(tenant_id))
+            look.add_done_callback(lambda _: self._looks.pop(tenant_id))
+        position = await asyncio.shield(look)
+        if cursor is None or resumed(cursor, position) is not None:
+            return position
+        return await self._store.position(tenant_id)
+
+    def _known_position(self, tenant_id: str, cursor: str | None) -> Position | None:
+        """Where the log stands, as far as a stream needs it and its channel knows."""
         channel = self._channels.get(tenant_id)
         if channel is None:
             return None

@@ -117,6 +117,9 @@ class Line(asyncio.Protocol):
             del self._asked[number]
 
     def data_received(self, data: bytes) -> None:
+        # A document of megabytes would else be read to its end in one turn of the loop.
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._read_on)
         self._arrived += data
         while len(self._arrived) >= HEAD.size:
             length, number, what = HEAD.unpack_from(self._arrived)
@@ -128,6 +131,10 @@ class Line(asyncio.Protocol):
             # An answer that nobody waits for any more is passed over.
             if number in self._asked:
                 self._asked[number].take(what, content)
+
+    def _read_on(self) -> None:
+        if self.is_open:
+            self._transport.resume_reading()
 
     def connection_lost(self, _error: Exception | None) -> None:
         for asked in self._asked.values():

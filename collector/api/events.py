@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from collector.api import auth, queries
-from collector.api.large import PART_BYTES, LargeResponse, send_in_turns
+from collector.api.large import SMALL_BYTES, LargeResponse, send_in_turns
 from collector.api.parts import Parts
 from collector.batches import Batch, Filter, Line, Lines, Snapshot, Vitals, once
 from collector.documents import frame
@@ -112,7 +112,7 @@ class Stream(EventSourceResponse):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, chunk: bytes, send: Send) -> None:
-        if len(chunk) <= PART_BYTES:
+        if len(chunk) <= SMALL_BYTES:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         else:
             # No keepalive comes between the parts of a frame.

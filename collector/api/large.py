@@ -14,7 +14,9 @@ from starlette.types import Receive, Scope, Send
 from collector.turns import Turns
 
 # A connection is given so much at once.
-PART_BYTES: Final = 64 * 1024
+PART_BYTES: Final = 128 * 1024
+# Up to this length a chunk of a stream waits for no turn: most are some hundred bytes.
+SMALL_BYTES: Final = 16 * 1024
 # A reader that takes longer for one part holds its tenant's place, and is given up.
 PART_SECONDS: Final = 10
 

@@ -24,6 +24,7 @@ from collector.api.connection import BoundedProtocol, FewProtocol
 from collector.api.wire import Protocol
 from collector.app import create_app, create_metrics_app, stop_streams
 from collector.cli import opening
+from collector.cli.frugal import be_frugal
 from collector.cli.invocation import command
 from collector.cli.supervisor import Supervisor
 from collector.cli.watchdog import Watchdog
@@ -92,6 +93,7 @@ def serve(
     if port is not None:
         chosen = replace(chosen, port=port)
     logs.configure(chosen.log_level, chosen.log_format)
+    be_frugal()
     if inherit is not None:
         work = _serve_inherited(chosen, *inherit)
     elif workers > 1:
