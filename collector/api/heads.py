@@ -13,6 +13,7 @@ from collector.api import auth
 from collector.api.envelope import own_identity
 from collector.api.workers import HEARTBEAT
 from collector.errors import Unauthenticated
+from contract.vocabulary import MAX_HEADERS
 
 # A few hundred bytes each. A fleet has one for each key, producer and length of body.
 MOST = 32_768
@@ -66,6 +67,7 @@ def _read(text: bytes, digest: bytes) -> Head | None:
         told.url != _URL
         or not told.ends_the_head
         or not length
+        or len(told.headers) > MAX_HEADERS
         or parser.get_method() != b"POST"
         or parser.get_http_version() != "1.1"
         or not parser.should_keep_alive()
