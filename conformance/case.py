@@ -28,6 +28,8 @@ class Case:
     level: Level
     needs: tuple[str, ...]
     phase: Phase
+    # Judged in every framing of its heartbeats, which must all be answered alike.
+    framed: bool
     room: str
     run: Run
 
@@ -44,14 +46,23 @@ _CASES: list[Case] = []
 
 
 def case(
-    *, rule: str, level: Level, needs: str | tuple[str, ...] = (), phase: Phase = "together"
+    *,
+    rule: str,
+    level: Level,
+    needs: str | tuple[str, ...] = (),
+    phase: Phase = "together",
+    framed: bool = False,
 ) -> Callable[[Run], Run]:
-    """Make the function a case; it is skipped where a capability that it needs is missing."""
+    """Make the function a case; it is skipped where a capability that it needs is missing.
+
+    A case on bodies, limits or errors is `framed`: a server may read a heartbeat that comes in one
+    piece in another way than one that does not.
+    """
     wanted = (needs,) if isinstance(needs, str) else needs
 
     def register(run: Run) -> Run:
         room = run.__module__.rpartition(".")[2]
-        _CASES.append(Case(rule, level, wanted, phase, room, run))
+        _CASES.append(Case(rule, level, wanted, phase, framed, room, run))
         return run
 
     return register

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Literal
 
 import httpx2
 
 from conformance.case import Case
 from conformance.expect import Breach
+from conformance.sockets import FRAMINGS, Address, Framing
 from conformance.target import (
     Description,
     Refused,
@@ -21,7 +23,16 @@ from conformance.target import (
     why_not,
 )
 from conformance.trial import Trial
-from conformance.wire import FOREIGN_LIMITS, LIMITS, ROSTER, TIMEOUT, address, no_cookies
+from conformance.wire import (
+    FOREIGN_LIMITS,
+    FOREIGN_SOCKETS,
+    LIMITS,
+    ROSTER,
+    SOCKETS,
+    TIMEOUT,
+    address,
+    no_cookies,
+)
 
 # A case waits for one TTL and a little, or for its turn; past this it hangs.
 CASE_SECONDS = 120
@@ -84,20 +95,23 @@ async def run(target: Target, cases: Sequence[Case], tell: Tell = lambda _: None
         cookies=no_cookies(),
     ) as http:
         description = await describe(target, http)
-        trial = Trial(target, http)
+        listening = Address.of(target.url, most=FOREIGN_SOCKETS if is_foreign else SOCKETS)
+        trial = Trial(target, http, listening)
         await admit(trial)
         outcomes: dict[str, Outcome] = {}
+        framings = FRAMINGS if "sockets" in description.capabilities else (None,)
 
-        async def judge(case: Case) -> None:
-            outcomes[case.name] = await _judge(case, trial, description.capabilities)
+        async def judge(case: Case, trials: Sequence[Trial]) -> None:
+            outcomes[case.name] = await _judge(case, trials, description.capabilities)
             tell(outcomes[case.name])
 
         try:
-            await _together(trial, [case for case in cases if case.phase == "together"], judge)
+            together = [case for case in cases if case.phase == "together"]
+            await _together(trial, together, framings, judge)
             for phase in ("alone", "last"):
                 for case in cases:
                     if case.phase == phase:
-                        await _together(trial, [case], judge)
+                        await _together(trial, [case], framings, judge)
         finally:
             await _clean_up(trial, description.capabilities)
     return Results(target.name, description, [outcomes[case.name] for case in cases])
@@ -119,29 +133,43 @@ async def admit(trial: Trial) -> None:
                 )
     if name in (await trial.b.get(ROSTER)).text:
         raise Refused("--key and --other-key are of one tenant; the suite needs two")
+    # A key's first use may be slow; no case should wait for it beside all the others.
+    for caller in (trial.ingest, trial.read):
+        if caller.key is not None:
+            await caller.get(ROSTER)
 
 
 async def _together(
-    trial: Trial, cases: Sequence[Case], judge: Callable[[Case], Awaitable[None]]
+    trial: Trial,
+    cases: Sequence[Case],
+    framings: Sequence[Framing | None],
+    judge: Callable[[Case, Sequence[Trial]], Awaitable[None]],
 ) -> None:
+    turns = [
+        (case, [trial.framed(each) for each in (framings if case.framed else (None,))])
+        for case in cases
+    ]
     clock = trial.target.clock
-    for _ in cases:
-        clock.enter()  # before any of them begins: else the first to wait would move the time
-
-    async def one(case: Case) -> None:
-        try:
-            await judge(case)
-        finally:
-            clock.leave()
-
-    await asyncio.gather(*map(one, cases))
+    for _, trials in turns:
+        for _ in trials:
+            clock.enter()  # before any of them begins: else the first to wait would move the time
+    await asyncio.gather(*(judge(case, trials) for case, trials in turns))
 
 
-async def _judge(case: Case, trial: Trial, capabilities: frozenset[str]) -> Outcome:
+async def _judge(case: Case, trials: Sequence[Trial], capabilities: frozenset[str]) -> Outcome:
+    """The case in each of its framings, at once; it fails by the first of them that does."""
     missing = [each for each in case.needs if each not in capabilities]
-    if missing:
-        return _outcome(case, "skipped", seen=why_not(missing))
+    found = await asyncio.gather(*(_judge_one(case, trial, missing) for trial in trials))
+    for trial, outcome in zip(trials, found, strict=True):
+        if outcome.result == "failed" and trial.posts.framing is not None:
+            return replace(outcome, seen=f"{trial.posts.framing.name}: {outcome.seen}")
+    return _disagreement(case, trials) or found[0]
+
+
+async def _judge_one(case: Case, trial: Trial, missing: Sequence[str]) -> Outcome:
     try:
+        if missing:
+            return _outcome(case, "skipped", seen=why_not(missing))
         async with asyncio.timeout(CASE_SECONDS):
             await case.run(trial)
     except Breach as breach:
@@ -152,7 +180,22 @@ async def _judge(case: Case, trial: Trial, capabilities: frozenset[str]) -> Outc
         return _outcome(case, "failed", f"a field {error}", "it is missing")
     except Exception as error:  # what a case did not foresee is a breach too, told as it came
         return _outcome(case, "failed", "what the case reads", f"{type(error).__name__}: {error}")
+    finally:
+        trial.target.clock.leave()
     return _outcome(case, "passed")
+
+
+def _disagreement(case: Case, trials: Sequence[Trial]) -> Outcome | None:
+    """What was answered to the same heartbeat in two framings, where that is not the same."""
+    one = trials[0].posts
+    for other in (trial.posts for trial in trials[1:]):
+        assert one.framing is not None
+        assert other.framing is not None
+        for nth, (a, b) in enumerate(zip_longest(one.gists, other.gists), 1):
+            if a != b:
+                seen = f"heartbeat {nth}: {one.framing.name} {a}; {other.framing.name} {b}"
+                return _outcome(case, "failed", "the same answer in every framing", seen)
+    return None
 
 
 def _outcome(case: Case, result: Result, expected: str = "", seen: str = "") -> Outcome:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import httpx2
 
 from conformance.clocks import Clock, RealClock
+from conformance.sockets import is_proxied
 
 # Who these keys belong to is the target's own affair; the suite needs two tenants that differ.
 OPTIONAL_KEYS = ("ingest", "read", "tenantless")
@@ -69,6 +70,8 @@ def why_not(missing: Sequence[str]) -> str:
     """Why a case that needs these is skipped, and whether the reader can help it."""
     if keys := [each for each in missing if each.endswith(" key")]:
         return f"no {keys[0]} was given: --{keys[0].replace(' ', '-')}"
+    if "sockets" in missing:
+        return "a proxy stands before the server, and cuts every request anew"
     if any(each in CONTROLS for each in missing):
         return "only a server that the suite itself has started lets it move time, keys and store"
     return f"the server does not claim: {', '.join(missing)}"
@@ -131,6 +134,8 @@ async def describe(target: Target, http: httpx2.AsyncClient) -> Description:
     capabilities |= {"contract"} if contract else set()
     capabilities |= {"openorca"} if openorca.status_code == 200 else set()
     capabilities |= set(CONTROLS) if target.control else set()
+    # Behind a proxy, the suite's own sockets say nothing of the server.
+    capabilities |= {"sockets"} if target.control or not is_proxied(target.url) else set()
     return Description(
         implementation=str(contract.get("implementation", UNKNOWN)),
         version=str(contract.get("version", UNKNOWN)),

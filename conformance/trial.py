@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from copy import copy
 
 import httpx2
 
 from conformance.clocks import SECOND
+from conformance.sockets import Address, Framing
 from conformance.target import Control, Target
-from conformance.wire import Caller, Reads
+from conformance.wire import Caller, Posts, Reads
 
 
 class Trial:
     """One run of all cases against one target."""
 
-    def __init__(self, target: Target, http: httpx2.AsyncClient) -> None:
+    def __init__(self, target: Target, http: httpx2.AsyncClient, address: Address) -> None:
         self.target = target
         self.reads = Reads()
         self.token = secrets.token_hex(4)
         self._http = http
         self._numbers = itertools.count(1)
+        self._call(Posts(address))
+
+    def framed(self, framing: Framing | None) -> Trial:
+        """The same for one case, whose heartbeats are framed like this."""
+        trial = copy(self)
+        trial._call(Posts(self.posts.address, framing))
+        return trial
+
+    def _call(self, posts: Posts) -> None:
+        target, self.posts = self.target, posts
         self.a = self.caller(target.keys.a)
         self.b = self.caller(target.keys.b)
         self.nobody = self.caller(None)
@@ -30,7 +42,7 @@ class Trial:
         self.tenantless = self.caller(target.keys.tenantless)
 
     def caller(self, key: str | None) -> Caller:
-        return Caller(self._http, key, self.reads)
+        return Caller(self._http, key, self.reads, self.posts)
 
     def name(self, stem: str = "worker") -> str:
         """One that no other case has, in this run or another."""

@@ -14,20 +14,21 @@ from urllib.parse import quote
 import httpx2
 
 from conformance import expect
-from conformance.expect import Breach
+from conformance.answers import Answer
+from conformance.sockets import Address, Framing, Line, chunked, chunks
 from conformance.streams import Json, Stream
 
 TTL_SECONDS = 45
 HEARTBEAT = "/v1/agents/heartbeat"
 ROSTER = "/v1/agents"
 ABSENT = object()
-# Of an answer in a report; the report itself cuts it further, once it has hidden the keys.
-LONGEST = 20_000
 # Many streams at once, and the requests beside them.
 LIMITS = httpx2.Limits(max_connections=900, max_keepalive_connections=64)
 # A server of somebody else's gets fewer, so that no answer is late for our load alone; and a new
 # one for each request: some end a connection after an error, and the next request on it with it.
 FOREIGN_LIMITS = httpx2.Limits(max_connections=64, max_keepalive_connections=0)
+# Connections of the suite's own sockets, beside those.
+SOCKETS, FOREIGN_SOCKETS = 128, 32
 # How long a target may take for one answer.
 TIMEOUT = httpx2.Timeout(20, pool=60)
 
@@ -35,41 +36,6 @@ TIMEOUT = httpx2.Timeout(20, pool=60)
 def no_cookies() -> CookieJar:
     """A jar that keeps nothing: callers share connections, and a cookie is one caller's."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One response, read to its end."""
-
-    request: str
-    status: int
-    headers: httpx2.Headers
-    text: str
-
-    @property
-    def json(self) -> Any:
-        try:
-            return json.loads(self.text)
-        except ValueError:
-            raise Breach("a JSON body", self._shown()) from None
-
-    def was(self, *statuses: int) -> Answer:
-        """Go on only if it is one of these."""
-        expected = " or ".join(map(str, statuses))
-        expect.true(self.status in statuses, f"{self.request}: {expected}", self._shown())
-        return self
-
-    def refused(self, status: int, code: str, *fields: str) -> Answer:
-        """A problem with this code that names these fields among others."""
-        problem = self.was(status).json
-        expect.true(isinstance(problem, dict), "a JSON object", self._shown())
-        expect.equal(problem.get("code"), code, f"{self.request}: code")
-        named = [error.get("field") for error in problem.get("errors", [])]
-        expect.true(set(fields) <= set(named), f"errors that name {', '.join(fields)}", named)
-        return self
-
-    def _shown(self) -> str:
-        return f"{self.status} {self.text[:LONGEST]}"
 
 
 @dataclass(slots=True)
@@ -99,6 +65,16 @@ def _microseconds(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
+@dataclass(slots=True)
+class Posts:
+    """How a case's heartbeats are sent, and what was answered to each, in their order."""
+
+    address: Address
+    # None leaves it to the HTTP client.
+    framing: Framing | None = None
+    gists: list[str] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Whoever holds this key; None holds none."""
@@ -106,6 +82,7 @@ class Caller:
     http: httpx2.AsyncClient
     key: str | None
     reads: Reads
+    posts: Posts
     # A browser's, as `name=token`.
     cookie: str | None = None
 
@@ -120,10 +97,44 @@ class Caller:
     async def get(self, path: str, **query: Any) -> Answer:
         return await self.send("GET", path, params=query)
 
-    async def post(self, body: bytes | Json | list[Any], **given: Any) -> Answer:
-        """A heartbeat: bytes as they are, anything else as JSON."""
+    async def post(
+        self,
+        body: bytes | Json | list[Any],
+        *,
+        headers: dict[str, str] | None = None,
+        announced: bool = True,
+    ) -> Answer:
+        """A heartbeat: bytes as they are, anything else as JSON; framed as the case is."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.send("POST", HEARTBEAT, content=content, **given)
+        place = len(self.posts.gists)
+        self.posts.gists.append("(no answer)")
+        answer = await self._post(content, headers or {}, announced)
+        self.posts.gists[place] = answer.gist
+        return answer
+
+    async def _post(self, content: bytes, headers: dict[str, str], announced: bool) -> Answer:
+        address, framing = self.posts.address, self.posts.framing
+        if framing is None:
+            given = content if announced else _chunks(content)
+            return await self.send("POST", HEARTBEAT, headers=headers, content=given)
+        length = {"Content-Length": str(len(content))}
+        told = self._headers() | (length if announced else {"Transfer-Encoding": "chunked"})
+        head = address.head("POST", HEARTBEAT, (told | headers).items())
+        framed = content if announced else chunked(content)
+        async with address.connected() as line:
+            return await line.exchange(f"POST {HEARTBEAT}", *framing.cut(head, framed))
+
+    @asynccontextmanager
+    async def line(self) -> AsyncIterator[Line]:
+        """A connection, for a case that cuts its heartbeats itself."""
+        async with self.posts.address.connected() as line:
+            yield line
+
+    def request(self, body: Json, *extra: tuple[str, str]) -> tuple[bytes, bytes]:
+        """A heartbeat's head and body, as they stand on the wire."""
+        content = json.dumps(body).encode()
+        headers = [*self._headers().items(), ("Content-Length", str(len(content))), *extra]
+        return self.posts.address.head("POST", HEARTBEAT, headers), content
 
     async def beat(self, agent_id: str, **fields: Any) -> Answer:
         """A heartbeat, whatever becomes of it."""
@@ -191,6 +202,11 @@ class Caller:
     def _headers(self) -> dict[str, str]:
         bearer = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
         return bearer if self.cookie is None else bearer | {"Cookie": self.cookie}
+
+
+async def _chunks(content: bytes) -> AsyncIterator[bytes]:
+    for part in chunks(content):
+        yield part
 
 
 def body(agent_id: Any, **fields: Any) -> Json:

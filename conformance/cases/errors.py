@@ -5,37 +5,38 @@ from __future__ import annotations
 import json
 
 from conformance import expect
+from conformance.answers import Answer
 from conformance.case import case
 from conformance.trial import Trial
-from conformance.wire import HEARTBEAT, ROSTER, Answer, address, body
+from conformance.wire import HEARTBEAT, ROSTER, address, body
 
 FIELDS = {"type", "title", "status", "detail", "code", "errors"}
 UNKNOWN_KEY = "vk_" + "A" * 32
 
 
-@case(rule="R11", level="core")
+@case(rule="R11", level="core", framed=True)
 async def what_is_not_json_is_malformed_json(t: Trial) -> None:
     _is_a_problem((await t.a.post(b"{")).refused(400, "malformed_json"))
 
 
-@case(rule="R11", level="core")
+@case(rule="R11", level="core", framed=True)
 async def a_wrong_field_is_invalid_field_and_named(t: Trial) -> None:
     answer = await t.a.post(body(t.name(), status="purple", cpu_pct="much"))
 
     _is_a_problem(answer.refused(422, "invalid_field", "status", "cpu_pct"))
 
 
-@case(rule="R11", level="core")
+@case(rule="R11", level="core", framed=True)
 async def a_missing_field_is_named(t: Trial) -> None:
     _is_a_problem((await t.a.post({})).refused(422, "invalid_field", "agent_id", "status"))
 
 
-@case(rule="R11", level="core")
+@case(rule="R11", level="core", framed=True)
 async def a_body_that_is_no_object_names_the_body(t: Trial) -> None:
     _is_a_problem((await t.a.post([])).refused(422, "invalid_field", "body"))
 
 
-@case(rule="R11", level="core")
+@case(rule="R11", level="core", framed=True)
 async def too_long_a_body_is_too_large(t: Trial) -> None:
     answer = await t.a.post(b" " * 16_385)
 
@@ -66,18 +67,18 @@ async def a_method_that_a_route_has_not_is_method_not_allowed(t: Trial) -> None:
     expect.true("GET" in answer.headers.get("allow", ""), "an Allow that names GET", answer.headers)
 
 
-@case(rule="R11", level="core")
+@case(rule="R11", level="core", framed=True)
 async def the_key_is_checked_before_the_body(t: Trial) -> None:
     (await t.nobody.post(b"{")).refused(401, "unauthenticated")
     (await t.nobody.post(body("x", status="purple"))).refused(401, "unauthenticated")
 
 
-@case(rule="R11", level="extended", needs="read key")
+@case(rule="R11", level="extended", needs="read key", framed=True)
 async def the_scope_is_checked_before_the_body(t: Trial) -> None:
     (await t.read.post(b"{")).refused(403, "missing_scope")
 
 
-@case(rule="R11", level="core")
+@case(rule="R11", level="core", framed=True)
 async def what_was_sent_is_never_echoed_as_a_value(t: Trial) -> None:
     secret = "do-not-repeat-me"
     for content in (body(secret, status=secret), body(secret, cpu_pct=secret), [secret]):
@@ -85,7 +86,7 @@ async def what_was_sent_is_never_echoed_as_a_value(t: Trial) -> None:
         expect.true(secret not in answer.text, "a problem without the value", answer.text)
 
 
-@case(rule="R11", level="core")
+@case(rule="R11", level="core", framed=True)
 async def all_wrong_fields_are_named_at_once(t: Trial) -> None:
     wrong = ("agent_name", "status", "version", "project", "region", "host", "cpu_pct")
     answer = await t.a.post(body(t.name()) | dict.fromkeys(wrong, True))

@@ -33,7 +33,7 @@ async def a_wrong_key_is_refused_however_it_is_wrong(t: Trial) -> None:
             (await t.nobody.send("GET", ROSTER, headers=header)).was(401)
 
 
-@case(rule="R12", level="core")
+@case(rule="R12", level="core", framed=True)
 async def a_key_counts_in_the_header_alone(t: Trial) -> None:
     key = t.target.keys.a
     (await t.nobody.send("GET", ROSTER, headers={"Cookie": f"key={key}; token={key}"})).was(401)
@@ -57,7 +57,7 @@ async def a_key_that_may_only_beat_beats_and_reads_nothing(t: Trial) -> None:
     (await t.ingest.get(address(name))).was(403)
 
 
-@case(rule="R12", level="extended", needs="read key")
+@case(rule="R12", level="extended", needs="read key", framed=True)
 async def a_key_that_may_only_read_reads_and_beats_nothing(t: Trial) -> None:
     name = t.name()
     (await t.read.get(ROSTER)).was(200)
@@ -91,7 +91,7 @@ async def the_consoles_routes_want_the_scope_to_read(t: Trial) -> None:
         (await t.nobody.get(path)).was(401)
 
 
-@case(rule="R12", level="extended", needs="minting")
+@case(rule="R12", level="extended", needs="minting", framed=True)
 async def no_scope_includes_another(t: Trial) -> None:
     tenant, name = t.name("t"), t.name()
     admin = t.caller(await t.control.mint(tenant, "admin"))
@@ -108,7 +108,7 @@ async def a_new_key_works_at_once(t: Trial) -> None:
     await t.caller(key).beats(t.name())
 
 
-@case(rule="R13", level="extended", needs="minting")
+@case(rule="R13", level="extended", needs="minting", framed=True)
 async def a_revoked_key_is_refused_within_2_seconds_though_it_was_just_used(t: Trial) -> None:
     key = await t.control.mint(t.name("t"), *EVERYTHING)
     caller = t.caller(key)

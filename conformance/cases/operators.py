@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from conformance import expect
+from conformance.answers import Answer
 from conformance.case import case
 from conformance.streams import Json
 from conformance.trial import Trial
-from conformance.wire import ROSTER, Answer, Caller
+from conformance.wire import ROSTER, Caller
 
 KEY = {
     "id", "name", "scopes", "state", "created_at", "expires_at", "last_used_at", "revoked_at",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from conformance import expect
+from conformance.answers import Answer
 from conformance.case import case
 from conformance.trial import Trial
-from conformance.wire import HEARTBEAT, ROSTER, Answer
+from conformance.wire import HEARTBEAT, ROSTER, body
 
 # One tenant's share of the launcher's queue, and one more.
 ONE_TOO_MANY = 513
+# Heartbeats on one connection that nobody waits for: more than a server need keep.
+AHEAD = 20
 CAPABILITIES = {
     "audit", "conflict", "events", "filters", "gaps", "keys", "leave", "openorca", "paging",
     "presence", "removal", "sessions", "summary", "timeline",
@@ -56,6 +59,42 @@ async def a_store_that_fails_is_told_and_the_next_beat_is_accepted(t: Trial) -> 
     answer.refused(503, "store_unavailable")
     expect.equal(answer.headers.get("retry-after"), "1", "Retry-After")
     await t.a.beats(name)
+
+
+@case(rule="R25", level="extended", needs="contract", framed=True)
+async def a_head_over_its_limits_is_refused_with_431(t: Trial) -> None:
+    for count, length, is_too_large in ((60, 500, False), (60, 700, True), (101, 1, True)):
+        name = t.name()
+        padding = {f"X-Padding-{n}": "x" * length for n in range(count)}
+        answer = await t.a.post(body(name), headers=padding)
+        if is_too_large:
+            answer.refused(431, "head_too_large")
+        else:
+            answer.was(202)
+        expect.equal(len(await t.a.workers(name)), int(not is_too_large), "rows")
+
+
+@case(rule="R25", level="extended", needs=("contract", "sockets"))
+async def a_head_over_its_limits_ends_the_connection(t: Trial) -> None:
+    head, _ = t.a.request(body(t.name()), ("X-Padding", "x" * 40_000))
+    async with t.a.line() as line:
+        await line.send(head)
+        (await line.answer("a long head")).refused(431, "head_too_large")
+
+        expect.true(await line.is_ended(), "the connection's end", "it goes on")
+
+
+@case(rule="R25", level="extended", needs=("contract", "sockets"))
+async def heartbeats_that_are_sent_ahead_are_answered_in_their_order(t: Trial) -> None:
+    contents = [body(t.name(), status="idle" if n % 3 else "purple") for n in range(AHEAD)]
+    sent = [t.a.request(each, ("X-Request-ID", f"n{n}")) for n, each in enumerate(contents)]
+    async with t.a.line() as line:
+        await line.send(b"".join(part for request in sent for part in request))
+        answers = [await line.answer("a beat sent ahead") for _ in sent]
+
+    ids = [each.headers.get("x-request-id") for each in answers]
+    expect.equal(ids, [f"n{n}" for n in range(AHEAD)], "the ids of the answers")
+    expect.equal([each.status == 202 for each in answers], [n % 3 > 0 for n in range(AHEAD)], "202")
 
 
 @case(rule="R26", level="extended", needs="contract")

@@ -10,7 +10,10 @@ from conformance.case import case
 from conformance.clocks import SECOND
 from conformance.streams import Json
 from conformance.trial import Trial
+from conformance.wire import body
 
+# More than enough for a server to read a head that was sent.
+READ_SECONDS = 0.3
 FORGED = (0, -1, 1.5, 4_102_444_800, 253_402_300_799, "yesterday", None)
 
 
@@ -96,6 +99,24 @@ async def of_equal_stamps_in_one_commit_the_later_arrival_is_stored(t: Trial) ->
 
     expect.equal([(await each).status for each in waiting], [202] * 4, "answers")
     expect.equal((await t.a.worker(name))["active_sessions"], 3, "sessions")
+
+
+@case(rule="R15", level="extended", needs=("clock", "sockets"), phase="alone")
+async def a_beats_stamp_is_that_of_its_head_however_late_its_body_comes(t: Trial) -> None:
+    await t.a.beats(t.name())
+    for more in (0, 1):
+        arrival = (await t.a.roster())["server_time"]
+        requests = [t.a.request(body(name)) for name in t.names(1 + more)]
+        (head, content), rest = requests[0], [part for each in requests[1:] for part in each]
+        async with t.a.line() as line:
+            await line.send(head)
+            await asyncio.sleep(READ_SECONDS)
+            await t.sleep(7)
+            await line.send(b"".join((content, *rest)))
+            answers = [(await line.answer("a late body")).was(202).json for _ in requests]
+
+        stamps = [answer["server_time"] for answer in answers]
+        expect.equal(stamps, [arrival, arrival + 7][: 1 + more], "server_time")
 
 
 @case(rule="R15", level="core")

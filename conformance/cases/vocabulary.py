@@ -10,7 +10,7 @@ from conformance.wire import ABSENT
 WRONG = ("purple", "IDLE", "Busy", " idle", "idle ", "online", "left", "", None, 1, True, ["idle"])
 
 
-@case(rule="R6", level="core")
+@case(rule="R6", level="core", framed=True)
 async def each_of_the_three_statuses_is_accepted_and_served(t: Trial) -> None:
     for status in ("idle", "busy", "offline"):
         name = t.name()
@@ -19,16 +19,17 @@ async def each_of_the_three_statuses_is_accepted_and_served(t: Trial) -> None:
         expect.equal((await t.a.worker(name))["status"], status)
 
 
-@case(rule="R6", level="core")
+@case(rule="R6", level="core", framed=True)
 async def any_other_status_is_refused_and_makes_no_worker(t: Trial) -> None:
-    for status in (*WRONG, ABSENT):
-        name = t.name()
-        (await t.a.beat(name, status=status)).was(422)
+    names = t.names(len(WRONG) + 1)
+    for name, status in zip(names, (*WRONG, ABSENT), strict=True):
+        answer = await t.a.beat(name, status=status)
+        expect.equal(answer.status, 422, f"the answer to the status {status!r}")
 
-        expect.equal(await t.a.workers(name), [], f"rows after the status {status!r}")
+    expect.equal(await t.a.workers(*names), [], "rows after wrong statuses")
 
 
-@case(rule="R6", level="core")
+@case(rule="R6", level="core", framed=True)
 async def a_refused_status_leaves_the_worker_as_it_was(t: Trial) -> None:
     name = t.name()
     await t.a.beats(name, status="busy", active_sessions=2)
@@ -37,7 +38,7 @@ async def a_refused_status_leaves_the_worker_as_it_was(t: Trial) -> None:
     expect.fields(await t.a.worker(name), status="busy", active_sessions=2)
 
 
-@case(rule="R6", level="core")
+@case(rule="R6", level="core", framed=True)
 async def no_roster_has_another_word(t: Trial) -> None:
     for status in WRONG:
         await t.a.beat(t.name("word"), status=status)
