@@ -44,8 +44,9 @@ lock:  ## resolve requirements.lock anew (needs uv on PATH)
 	uv pip compile --universal --generate-hashes --all-extras --no-header --no-annotate --upgrade \
 	  pyproject.toml -o requirements.lock
 
-conformance: install  ## does this collector keep the contract, on both stores, and do they differ?
-	$(BIN)/python -m conformance --compare selfhosted cloud $(if $(CONFORMANCE_REPORT),--report $(CONFORMANCE_REPORT))
+conformance: install  ## does this collector keep the contract, on both stores and both ways of a heartbeat?
+	$(BIN)/python -m conformance --compare selfhosted cloud --compare selfhosted selfhosted-slow \
+	  --compare cloud cloud-slow $(if $(CONFORMANCE_REPORT),--report $(CONFORMANCE_REPORT))
 
 drift: install  ## break the collector in many ways: the suite must name the rule each time
 	$(BIN)/python -m conformance.drift

@@ -22,6 +22,7 @@ from conformance.target import Keys, Refused, Target, Unreachable
 
 CONTRACT = ROOT / "contract" / "CONTRACT.md"
 MATRIX = re.compile(r"(<!-- matrix -->\n).*?(<!-- end of the matrix -->)", re.DOTALL)
+Pair = tuple[str, str]
 TITLE = re.compile(r"^### (R\d+) (.+)$", re.MULTILINE)
 
 EXAMPLES = """
@@ -29,6 +30,7 @@ EXAMPLES = """
 Examples:
   collector conformance --target selfhosted
   collector conformance --compare selfhosted cloud
+  collector conformance --compare selfhosted selfhosted-slow --rule R10
   collector conformance --target selfhosted --rule R5 --verbose
   export CONFORMANCE_KEY=vk_… CONFORMANCE_OTHER_KEY=vk_…
   collector conformance --target https://collector.example --other-tenant theirs
@@ -47,23 +49,29 @@ def _is_target(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 
 
 def _are_targets(
-    ctx: click.Context, param: click.Parameter, value: tuple[str, str] | None
-) -> tuple[str, str] | None:
-    for each in value or ():
-        _is_target(ctx, param, each)
+    ctx: click.Context, param: click.Parameter, value: tuple[Pair, ...]
+) -> tuple[Pair, ...]:
+    for pair in value:
+        for each in pair:
+            _is_target(ctx, param, each)
     return value
 
 
 @click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--target", callback=_is_target, help="selfhosted, cloud, partitioned, or an address."
+    "--target",
+    callback=_is_target,
+    help="selfhosted, cloud, partitioned, either of the first two with -slow at its end "
+    "(COLLECTOR_FAST_PATH=off), or an address.",
 )
 @click.option(
     "--compare",
+    "pairs",
     nargs=2,
+    multiple=True,
     callback=_are_targets,
     metavar="A B",
-    help="Two targets, and where they differ.",
+    help="Two targets, and where they differ. Several of these run each target once.",
 )
 @click.option(
     "--key", envvar="CONFORMANCE_KEY", show_envvar=True, help="A key of one tenant, every scope."
@@ -142,7 +150,7 @@ class Options:
     """What was asked for on the command line."""
 
     target: str | None
-    compare: tuple[str, str] | None
+    pairs: tuple[Pair, ...]
     key: str | None
     other_key: str | None
     ingest_key: str | None
@@ -159,7 +167,9 @@ class Options:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.compare or ((self.target,) if self.target else ())
+        """Each of those that were named, once."""
+        named = [name for pair in self.pairs for name in pair]
+        return (self.target,) if self.target else tuple(dict.fromkeys(named))
 
     def cases(self) -> list[Case]:
         wanted = {rule.upper() for rule in self.rules}
@@ -169,7 +179,7 @@ class Options:
         return [case for case in every if not wanted or case.rule in wanted]
 
     def check(self) -> None:
-        if (self.target is None) == (self.compare is None):
+        if (self.target is None) == (not self.pairs):
             raise click.UsageError("give either --target or --compare")
         is_foreign = any(name not in OWN for name in self.names)
         if is_foreign and not (self.key and self.other_key):
@@ -186,8 +196,8 @@ class Options:
                 raise click.UsageError(
                     f"there is no directory {path.parent} to write {path.name} to"
                 )
-        if self.matrix and (self.compare is None or self.rules):
-            raise click.UsageError("--matrix needs --compare and all rules")
+        if self.matrix and (len(self.pairs) != 1 or self.rules):
+            raise click.UsageError("--matrix needs --compare, once, and all rules")
 
     def foreign(self, address: str) -> Target:
         assert self.key is not None
@@ -199,8 +209,9 @@ class Options:
 def _tell(options: Options, runs: list[Results]) -> None:
     for results in runs:
         report.show(results, verbose=options.verbose)
-    if options.compare is not None:
-        report.show_differences(*runs)
+    found = dict(zip(options.names, runs, strict=True))
+    for one, other in options.pairs:
+        report.show_differences(found[one], found[other])
     if options.json_file is not None:
         options.json_file.write_text(report.as_json(runs))
     if options.junit is not None:

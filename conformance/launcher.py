@@ -17,8 +17,11 @@ from conformance.partitions import partition
 from conformance.postgres import Server, installations
 from conformance.target import Keys, Target, Unreachable
 
-# The last is the cloud store with its tables in parts, by tenant.
-OWN = ("selfhosted", "cloud", "partitioned")
+# `partitioned` is the cloud store with its tables in parts, by tenant.
+STORES = ("selfhosted", "cloud", "partitioned")
+# Here every heartbeat goes through the app: its connection lets none in.
+SLOW = {f"{store}-slow": store for store in STORES[:2]}
+OWN = (*STORES, *SLOW)
 START = 1_783_200_000_000_000
 # Small enough to be filled by a case, large enough for all the others at once.
 SETTINGS = {
@@ -33,8 +36,9 @@ ROOT = Path(__file__).parents[1]
 class Launched:
     """A collector of ours, and what only its launcher can do to it."""
 
-    def __init__(self, store_url: str, tree: Path, log: Path) -> None:
-        self._environment = _environment() | SETTINGS | {"COLLECTOR_STORE_URL": store_url}
+    def __init__(self, store_url: str, tree: Path, log: Path, *, fast_path: str) -> None:
+        self._environment = _environment() | SETTINGS
+        self._environment |= {"COLLECTOR_STORE_URL": store_url, "COLLECTOR_FAST_PATH": fast_path}
         self._tree = tree
         self._turn = asyncio.Lock()
         self._number = 0
@@ -124,9 +128,10 @@ class Launched:
 @asynccontextmanager
 async def launched(kind: str, tree: Path = ROOT) -> AsyncIterator[Target]:
     """A collector over a new store of this kind, gone with the block; its code is the tree's."""
-    with tempfile.TemporaryDirectory(prefix="conformance-") as name, _postgres(kind) as server:
+    store = SLOW.get(kind, kind)
+    with tempfile.TemporaryDirectory(prefix="conformance-") as name, _postgres(store) as server:
         url = server.url() if server else f"sqlite:///{Path(name) / 'collector.db'}"
-        if server and kind == "partitioned":
+        if server and store == "partitioned":
             await _migrate(url, tree)
             server.execute(partition())
         async with launched_on(url, kind, tree=tree) as target:
@@ -139,7 +144,8 @@ async def launched_on(
 ) -> AsyncIterator[Target]:
     """A collector over that store, whatever is in it; its time begins at `now`."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
-        collector = Launched(store_url, tree, Path(name) / "log")
+        fast_path = "off" if kind in SLOW else "on"
+        collector = Launched(store_url, tree, Path(name) / "log", fast_path=fast_path)
         await collector.start(now)
         try:
             yield Target(
@@ -176,8 +182,8 @@ async def _migrate(store_url: str, tree: Path) -> None:
         raise Unreachable(f"the store was not migrated:\n{said.decode()[-2000:]}")
 
 
-def _postgres(kind: str) -> AbstractContextManager[Server | None]:
-    if kind == "selfhosted":
+def _postgres(store: str) -> AbstractContextManager[Server | None]:
+    if store == "selfhosted":
         return nullcontext()
     found = installations()
     if not found:

@@ -253,6 +253,10 @@ def test_what_two_targets_do_differently_is_named() -> None:
         (["--target", "http://127.0.0.1:1"], "--key and --other-key"),
         (["--target", "selfhosted", "--rule", "R999"], "no case has the rule R999"),
         (["--target", "selfhosted", "--matrix"], "--matrix needs --compare"),
+        (
+            ["--compare", "selfhosted", "cloud", "--compare", "cloud", "cloud-slow", "--matrix"],
+            "--matrix needs --compare, once",
+        ),
         (["--target", "http://127.0.0.1:1", "--key", "a", "--other-key", "a"], "are the same"),
         (["--target", "selfhosted", "--report", "nowhere/r.json"], "no directory nowhere"),
     ],
@@ -262,6 +266,17 @@ def test_wrong_usage_is_told(arguments: list[str], said: str) -> None:
 
     assert ran.exit_code == 2
     assert said in ran.output
+
+
+def test_each_target_of_several_comparisons_is_judged_once() -> None:
+    pairs = ["--compare", "selfhosted", "selfhosted-slow", "--compare", "selfhosted-slow"]
+
+    ran = CliRunner().invoke(conformance, [*pairs, "selfhosted", "--rule", "R9"])
+
+    assert ran.exit_code == 0, ran.output
+    assert ran.output.count("selfhosted conforms.") == 1
+    assert ran.output.count("selfhosted-slow conforms.") == 1
+    assert ran.output.count("do not differ in any case") == 2
 
 
 def test_a_target_that_nobody_answers_at_is_told() -> None:
@@ -365,6 +380,20 @@ def test_a_drift_still_applies_and_names_a_rule(tree: Path, drift: Drift) -> Non
     assert applies.returncode == 0
     assert drift.rule in {case.rule for case in CASES}
     assert drift.target in TARGETS
+
+
+def test_a_fault_of_one_way_of_a_heartbeat_alone_is_told_as_a_difference(tmp_path: Path) -> None:
+    broken = copied(tmp_path)
+    (drift,) = drifts(["body-limit-not-on-the-fast-path"])
+    assert drift.apply(broken) == ""
+    pair = ["--compare", "selfhosted", "selfhosted-slow"]
+
+    ran = CliRunner().invoke(conformance, [*pair, "--rule", "R10", "--tree", str(broken)])
+
+    assert ran.exit_code == 1
+    assert "head and body together: 202" in ran.output
+    assert "selfhosted and selfhosted-slow differ" in ran.output
+    assert "selfhosted-slow conforms" in ran.output
 
 
 def test_there_are_drifts_of_both_stores_and_of_nearly_every_rule() -> None:
