@@ -204,8 +204,8 @@ class Keyring:
         hits, self._hits = self._hits, 0
         return hits
 
-    async def identify(self, presented: str) -> Principal:
-        """Whose key this is; Unauthenticated if nobody's."""
+    async def identify(self, presented: str, *, at: int | None = None) -> Principal:
+        """Whose key this is; Unauthenticated if nobody's, or if it had ended by then."""
         shown = digest(presented)
         principal = self._known.get(shown)
         if principal is not None:
@@ -215,7 +215,7 @@ class Keyring:
         if principal is None:
             raise Unauthenticated(REFUSED)
         # Compared at each use: a key ends in time also while the store can't be asked.
-        if principal.has_ended(self._clock.now()):
+        if principal.has_ended(self._clock.now() if at is None else at):
             raise Unauthenticated(REFUSED, whose=principal.owner)
         self.used(principal.key_id)
         return principal

@@ -63,7 +63,7 @@ def at_once(parts: Parts, key: bytes, stamp: int, body: bytes, answer: Answer) -
 
 async def admit(parts: Parts, headers: Headers, stamp: int, receive: Receive) -> None:
     """Return once the beat is committed; raise what kept it from that."""
-    principal = await auth.require(parts, headers, SCOPE)
+    principal = await auth.require(parts, headers, SCOPE, at=stamp)
     beat = _read(principal.tenant_id, await read_body(receive), stamp)
     agent.set(beat.agent_id)
     is_live = parts.quotas.knows(beat) or await parts.quotas.is_live(beat)

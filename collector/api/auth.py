@@ -18,9 +18,11 @@ _PORT = re.compile(r":([0-9]{1,5})$")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-async def require(parts: Parts, headers: Headers, scope: Scope) -> Principal:
+async def require(
+    parts: Parts, headers: Headers, scope: Scope, *, at: int | None = None
+) -> Principal:
     """The caller, who holds `scope`, by a key alone: no cookie is looked at."""
-    return _holding(scope, _known(await parts.keyring.identify(bearer(headers))))
+    return _holding(scope, _known(await parts.keyring.identify(bearer(headers), at=at)))
 
 
 async def admit(parts: Parts, request: Request, scope: Scope) -> Principal:
