@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
@@ -28,7 +28,8 @@ KeyState = Literal[
 ]
 QuotaState = Literal["none", "beats", "workers"]
 # More than one stands for a kind that is worth more tries than the others.
-KEYS: list[KeyState] = ["known"] * 10 + list(get_args(KeyState))
+KNOWN: KeyState = "known"
+KEYS: list[KeyState] = [KNOWN] * 10 + list(get_args(KeyState))
 QUOTAS: list[QuotaState] = ["none", "beats", "workers"]
 PATH = "/v1/agents/heartbeat"
 PATHS = [PATH] * 12 + [
@@ -72,7 +73,8 @@ Length = Literal[
     "chunked",
     "both",
 ]
-LENGTHS: list[Length] = ["right"] * 16 + list(get_args(Length))
+RIGHT: Length = "right"
+LENGTHS: list[Length] = [RIGHT] * 16 + list(get_args(Length))
 CHUNKED = ("chunked", "both")
 REST = {"agent_name": "reception", "status": "idle"}
 NOT_JSON = [b"{", b"[]", b"null", b" ", b'{"agent_id": NaN}', b"\xff", b'{"a": "\\ud800"}']
@@ -201,8 +203,8 @@ def oddities() -> list[Request]:
     return [
         *(replace(sent, headers=(*sent.headers, *each)) for each in more),
         *(replace(sent, headers=(*each, *sent.headers)) for each in more),
-        *(replace(sent, method=method) for method in set(METHODS)),
-        *(replace(sent, path=path) for path in set(PATHS)),
+        *(replace(sent, method=method) for method in dict.fromkeys(METHODS)),
+        *(replace(sent, path=path) for path in dict.fromkeys(PATHS)),
         replace(sent, version="1.0"),
         replace(sent, version="1.0", headers=kept_alive),
         *(
@@ -243,7 +245,8 @@ def exemplary() -> list[Conversation]:
     # Time passes between a head and its body, with which the next beat comes.
     head_end, *_, end = _ends((good, good), "known")[1:]
     late = (Step(head_end, settles=True, pause=1.3), Step(end, settles=True, pause=0.0))
-    return [*plainly, Conversation("known", "none", (good, good), late)]
+    keys: tuple[KeyState, ...] = ("known", "ending")
+    return [*plainly, *(Conversation(key, "none", (good, good), late) for key in keys)]
 
 
 def _plainly(sent: tuple[Request, ...], key: KeyState) -> Iterator[tuple[Step, ...]]:
@@ -271,7 +274,8 @@ def odd(draw: DrawFn) -> Request:
     headers += [("X-Request-ID", value) for value in own]
     if draw(st.booleans()):
         headers = draw(st.permutations(headers))
-    change = draw(st.sampled_from([str, str.lower, str.upper]))
+    changes: list[Callable[[str], str]] = [str, str.lower, str.upper]
+    change = draw(st.sampled_from(changes))
     return Request(
         draw(st.sampled_from(METHODS)),
         draw(st.sampled_from(PATHS)),
