@@ -27,6 +27,8 @@ ANSWER_SECONDS = 20
 # Longer than any head or body of an answer to a heartbeat.
 READ_LIMIT = 1 << 20
 CHUNK = 1000
+# Of what a client has not read yet; the system makes the least of it that it may.
+SMALLEST_BUFFER = 1024
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -100,6 +102,21 @@ class Address:
                 with suppress(OSError, TimeoutError):
                     async with asyncio.timeout(1):
                         await writer.wait_closed()
+
+    @asynccontextmanager
+    async def unread(self, request: bytes) -> AsyncIterator[None]:
+        """A connection whose client asks and never reads what it is answered."""
+        assert self.context is None, "a server that was launched for the suite, without TLS"
+        loop = asyncio.get_running_loop()
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        with socket.socket(family) as client:
+            client.setblocking(False)
+            # Before it connects: then the answer stays where it is made.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALLEST_BUFFER)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await loop.sock_connect(client, (self.host, self.port))
+                await loop.sock_sendall(client, request)
+            yield
 
     def head(self, method: str, path: str, headers: Iterable[tuple[str, str]]) -> bytes:
         lines = [f"{method} {self.prefix}{path} HTTP/1.1", f"Host: {self.authority}"]

@@ -130,6 +130,13 @@ class Caller:
         async with self.posts.address.connected() as line:
             yield line
 
+    @asynccontextmanager
+    async def unread(self, path: str) -> AsyncIterator[None]:
+        """A GET whose answer nobody reads."""
+        address = self.posts.address
+        async with address.unread(address.head("GET", path, self._headers().items())):
+            yield
+
     def request(self, body: Json, *extra: tuple[str, str]) -> tuple[bytes, bytes]:
         """A heartbeat's head and body, as they stand on the wire."""
         content = json.dumps(body).encode()

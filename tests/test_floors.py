@@ -13,6 +13,7 @@ FLOORS = {
     "contract": 0,
     "collector": 0,
     "collector.errors": 0,
+    "collector.redaction": 1,
     "collector.values": 1,
     "collector.clock": 1,
     "collector.logs": 1,
@@ -49,6 +50,7 @@ FLOORS = {
 ROOMS = ("collector.store", "collector.api", "collector.demo", "collector.cli", "contract")
 SIDEWAYS = {
     ("collector.clock", "collector.values"),
+    ("collector.logs", "collector.redaction"),
     ("collector.gaps", "collector.workers"),
     ("collector.keys", "collector.look_ups"),
     ("collector.batches", "collector.documents"),

@@ -55,6 +55,17 @@ async def of_many_beats_at_once_all_that_were_accepted_are_there(t: Trial) -> No
     expect.equal(found, dict.fromkeys(names, 7))
 
 
+@case(rule="R7", level="core")
+async def what_was_accepted_is_there_however_many_read_at_that_moment(t: Trial) -> None:
+    async def beat_and_look(name: str) -> None:
+        for sessions in range(8):
+            await t.a.beats(name, status="busy", active_sessions=sessions)
+
+            expect.fields(await t.a.worker(name), active_sessions=sessions)
+
+    await asyncio.gather(*map(beat_and_look, t.names(12)))
+
+
 @case(rule="R7", level="extended", needs="restart", phase="alone")
 async def what_was_accepted_survives_a_kill(t: Trial) -> None:
     names = t.names(50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from conformance import expect
 from conformance.answers import Answer
@@ -14,6 +15,11 @@ from conformance.wire import HEARTBEAT, ROSTER, body
 ONE_TOO_MANY = 513
 # Heartbeats on one connection that nobody waits for: more than a server need keep.
 AHEAD = 20
+# A roster of some megabytes: far more than the system keeps of what a client has not read.
+LONG_TEXT = "\N{GRINNING FACE}" * 256
+LONG_ROSTER = 500
+# Those under way, those that wait, and some more.
+MORE_READS_THAN_PLACES = 80
 CAPABILITIES = {
     "audit", "conflict", "events", "filters", "gaps", "keys", "leave", "openorca", "paging",
     "presence", "removal", "sessions", "summary", "timeline",
@@ -45,6 +51,28 @@ async def _first_refused(flood: list[asyncio.Task[Answer]]) -> Answer:
     done, _ = await asyncio.wait(flood, timeout=15, return_when=asyncio.FIRST_COMPLETED)
     expect.true(done, "an answer to one beat too many", "none within 15 s")
     return next(iter(done)).result()
+
+
+@case(rule="R25", level="extended", needs=("minting", "sockets"), phase="alone")
+async def a_tenant_whose_reads_are_all_under_way_is_told_to_come_back_and_others_are_not(
+    t: Trial,
+) -> None:
+    reading = t.caller(await t.control.mint(t.name("t"), "ingest", "read"))
+    long = dict.fromkeys(("project", "region", "host", "version", "dispatch_name"), LONG_TEXT)
+    await asyncio.gather(*(reading.beats(name, **long) for name in t.names(LONG_ROSTER)))
+    async with AsyncExitStack() as held:
+        for _ in range(MORE_READS_THAN_PLACES):
+            await held.enter_async_context(reading.unread(ROSTER))
+        answer = (await reading.get(ROSTER)).refused(429, "too_many_reads")
+        expect.equal(answer.headers.get("retry-after"), "1", "Retry-After")
+
+        await reading.beats(t.name())
+        name = t.name()
+        await t.a.beats(name)
+        await t.a.worker(name)
+
+    roster = (await reading.get(ROSTER)).was(200).json
+    expect.equal(len(roster["workers"]), LONG_ROSTER + 1, "workers, once nobody else reads")
 
 
 @case(rule="R25", level="extended", needs="stalling", phase="alone")
