@@ -92,7 +92,7 @@ def _unshared_reads() -> Iterator[None]:
     plenty = {variable(name): str(A_DAY) for name in ("reads", "read_megabytes")}
     with (
         patch.dict(os.environ, plenty),
-        patch.object(reads, "SMALL", ENDLESS),
+        patch.object(reads, "SMALL_WORKERS", ENDLESS),
         patch.object(large, "PART_BYTES", ENDLESS),
         patch.object(events, "SMALL_BYTES", ENDLESS),
         patch.object(app, "REQUESTS_A_TURN", ENDLESS),

@@ -36,12 +36,21 @@ class CollectorError(Exception):
     """The root; `detail` is written for the person who has to fix it."""
 
     code: ClassVar[str]
+    # An answer with this error says when to come back.
+    retry_after_seconds: ClassVar[int | None] = None
 
-    def __init__(self, detail: str, *, errors: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        detail: str,
+        *,
+        errors: Sequence[tuple[str, str]] = (),
+        retry_after_seconds: int | None = None,
+    ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.errors = tuple(errors)
-        self.headers: Mapping[str, str] = {}
+        after = retry_after_seconds or self.retry_after_seconds
+        self.headers: Mapping[str, str] = {} if after is None else {"Retry-After": str(after)}
 
 
 class MalformedRequest(CollectorError):
@@ -108,10 +117,7 @@ class NotActive(CollectorError):
 
 class QuotaExceeded(CollectorError):
     code = "quota_exceeded"
-
-    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
-        super().__init__(detail)
-        self.headers = {"Retry-After": str(retry_after_seconds)}
+    retry_after_seconds = 1
 
     @classmethod
     def of_keys(cls, most: int) -> QuotaExceeded:
@@ -123,26 +129,21 @@ class QuotaExceeded(CollectorError):
 
 class TooManySubscribers(CollectorError):
     code = "too_many_subscribers"
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.headers = {"Retry-After": "10"}
+    retry_after_seconds = 10
 
 
 class TooManyReads(CollectorError):
     code = "too_many_reads"
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.headers = {"Retry-After": "1"}
+    retry_after_seconds = 1
 
 
 class Overloaded(CollectorError):
     code = "overloaded"
+    retry_after_seconds = 1
 
-    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
-        super().__init__(detail)
-        self.headers = {"Retry-After": str(retry_after_seconds)}
+    @classmethod
+    def stopping(cls) -> Overloaded:
+        return cls("The collector is stopping.")
 
 
 class NotReady(CollectorError):
@@ -159,10 +160,7 @@ class StoreError(CollectorError):
 
 class StoreUnavailable(StoreError):
     code = "store_unavailable"
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.headers = {"Retry-After": "1"}
+    retry_after_seconds = 1
 
 
 class Unstorable(StoreError):

@@ -105,7 +105,7 @@ class Intake:
     def check(self, tenant_id: str) -> int:
         """How many beats of this tenant wait; raise if there is no room for another."""
         if self._closing:
-            raise Overloaded("The collector is stopping.")
+            raise Overloaded.stopping()
         if self._waiting >= self._limit:
             raise Overloaded("Too many heartbeats wait for their commit.")
         held = self._held.get(tenant_id, 0)

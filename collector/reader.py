@@ -16,54 +16,55 @@ from collector.errors import StoreUnavailable, Unstorable
 from collector.reader_process import ASKED, FACTS, HEAD, PIECE, framed, packed, unpacked
 from collector.settings import variable
 
-# Past the bound of every statement: a process that takes longer hangs.
+# A document takes no longer than its statement and its encoding may: past this the process hangs.
 ANSWER_SECONDS = 30
-# A document is some large pieces that soon go: glibc gives their memory back, and has one heap.
-FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
 _FAULTS = {fault.__name__: fault for fault in (StoreUnavailable, Unstorable)}
 
 
 class Reader:
-    """Starts the process when there is something to read, and again after it has died."""
+    """Starts the process when there is something to read, and again after it has died.
+
+    Its caller has at most `reader_process.AT_ONCE` questions under way.
+    """
 
     def __init__(self, store_url: str) -> None:
         self._store_url = store_url
         self._starting = asyncio.Lock()
-        self._line: Line | None = None
-        # The one that serves this line last; those before it were killed.
+        self._link: Link | None = None
+        # The last process serves this link; the ones before it were killed.
         self._processes: list[subprocess.Popen[bytes]] = []
 
     async def ask(self, question: Question, *, now: int) -> Document:
         """The document, as the store had its workers at some moment after this call."""
-        line = await self._opened()
+        link = await self._opened()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await line.ask(question, now)
+                return await link.ask(question, now)
         except TimeoutError:
             self._end()
             raise StoreUnavailable("the process that reads does not answer") from None
 
     async def close(self) -> None:
-        """End the process: what it still reads, nobody waits for."""
+        """End the process; nobody waits for what it still reads."""
         async with self._starting:
             self._end()
             for process in self._processes:
                 await asyncio.to_thread(process.wait)
             self._processes = []
 
-    async def _opened(self) -> Line:
+    async def _opened(self) -> Link:
         async with self._starting:
-            if self._line is None or not self._line.is_open:
+            if self._link is None or not self._link.is_open:
                 self._end()
                 ours = await asyncio.shield(asyncio.to_thread(self._start))
                 loop = asyncio.get_running_loop()
-                _, self._line = await loop.create_unix_connection(Line, sock=ours)
-            return self._line
+                _, self._link = await loop.create_unix_connection(Link, sock=ours)
+            return self._link
 
     def _end(self) -> None:
-        if self._line is not None:
-            self._line.close()
-        self._line = None
+        if self._link is not None:
+            self._link.close()
+        self._link = None
         self._processes = [each for each in self._processes if each.poll() is None]
         for process in self._processes:
             process.kill()
@@ -79,7 +80,7 @@ class Reader:
                     (*program, str(theirs.fileno())),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
-                    env=os.environ | FRUGAL | {variable("store_url"): self._store_url},
+                    env=os.environ | {variable("store_url"): self._store_url},
                     # Ctrl-C in a terminal is for the collector.
                     start_new_session=True,
                 )
@@ -90,12 +91,12 @@ class Reader:
         return ours
 
 
-class Line(asyncio.Protocol):
+class Link(asyncio.Protocol):
     """The socket: questions by their number, and the pieces that have come of each answer."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, Pending] = {}
         self._arrived = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,7 +110,7 @@ class Line(asyncio.Protocol):
     async def ask(self, question: Question, now: int) -> Document:
         # Frames have four bytes for it.
         number = next(self._numbers) % 2**32
-        asked = self._asked[number] = Asked()
+        asked = self._asked[number] = Pending()
         try:
             self._transport.write(framed(number, ASKED, packed((question.packed(), now))))
             return Document(now, asked.pieces, Facts(*await asked.ended))
@@ -144,7 +145,7 @@ class Line(asyncio.Protocol):
         self._transport.close()
 
 
-class Asked:
+class Pending:
     """A question that is being answered."""
 
     def __init__(self) -> None:

@@ -23,15 +23,16 @@ from typing import Any, Final
 from collector import documents
 from collector.documents import Question
 from collector.errors import StoreError
+from collector.frugal import be_frugal
 from collector.settings import Settings
 from collector.store.open import store_for
 from collector.store.protocol import Store
 
-# Of a frame: the length of what follows, the number of the question, what it is.
+# A frame begins with its length, the question's number and the frame's kind.
 HEAD: Final = struct.Struct("!IIB")
-# A question; of an answer a piece, its facts, which end it, or the fault that ended it.
+# ASKED is a question. PIECE is part of an answer; FACTS or FAULT ends it.
 ASKED, PIECE, FACTS, FAULT = range(4)
-# Documents that are made at once: each holds its workers in memory.
+# So many documents are made at once: each holds its workers in memory.
 AT_ONCE: Final = 2
 
 
@@ -48,31 +49,29 @@ def unpacked(content: bytes) -> Any:
     return marshal.loads(content)  # noqa: S302
 
 
-class Hand:
-    """Answers the questions of one line."""
+class Answerer:
+    """Answers the questions of one link."""
 
-    def __init__(self, store: Store, line: asyncio.StreamWriter) -> None:
+    def __init__(self, store: Store, link: asyncio.StreamWriter) -> None:
         self._store = store
-        self._line = line
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._link = link
 
     async def answer(self, number: int, packed_question: tuple[Any, ...], now: int) -> None:
-        async with self._places:
-            try:
-                what, said = FACTS, await self._make(number, packed_question, now)
-            except StoreError as error:
-                what, said = FAULT, (type(error).__name__, error.detail)
-            except Exception:
-                what, said = FAULT, ("", traceback.format_exc())
-            self._line.write(framed(number, what, packed(said)))
-            await self._line.drain()
+        try:
+            what, said = FACTS, await self._make(number, packed_question, now)
+        except StoreError as error:
+            what, said = FAULT, (type(error).__name__, error.detail)
+        except Exception:
+            what, said = FAULT, ("", traceback.format_exc())
+        self._link.write(framed(number, what, packed(said)))
+        await self._link.drain()
 
     async def _make(self, number: int, packed_question: tuple[Any, ...], now: int) -> Any:
         question = Question.unpacked(*packed_question)
         found = await documents.find(self._store, question, now=now)
         for piece in documents.pieces(question, found, now=now):
-            self._line.write(framed(number, PIECE, piece))
-            await self._line.drain()
+            self._link.write(framed(number, PIECE, piece))
+            await self._link.drain()
             # The other documents have their turn.
             await asyncio.sleep(0)
         workers, position, last, standings = documents.facts(question, found)
@@ -83,12 +82,12 @@ class Hand:
 async def serve(ours: socket.socket, store: Store) -> None:
     """Answer until no more questions can come."""
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    hand, under_way = Hand(store, writer), set[asyncio.Task[None]]()
+    answerer, under_way = Answerer(store, writer), set[asyncio.Task[None]]()
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             length, number, _ = HEAD.unpack(await reader.readexactly(HEAD.size))
             question, now = unpacked(await reader.readexactly(length))
-            task = asyncio.create_task(hand.answer(number, question, now))
+            task = asyncio.create_task(answerer.answer(number, question, now))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
 
@@ -97,6 +96,7 @@ def main(descriptor: str) -> None:
     # A stop of everybody at once means the collector, which ends this process by itself.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
+    be_frugal()
     settings = Settings.from_environment(os.environ)
     store = store_for(replace(settings, pool_size=AT_ONCE))
     asyncio.run(serve(socket.socket(fileno=int(descriptor)), store))

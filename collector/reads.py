@@ -1,50 +1,40 @@
 """A share of the collector for reads of whole rosters, so that one tenant's cost no other's beats.
 
-A document holds a place from the reading of its workers to the last byte that is sent. Places are
-bounded for each tenant and in all, and so are the bytes of documents under way; whoever finds none
-waits, tenants in turn, and is refused after a while. Equal questions of a tenant that wait together
-are answered by one document, which is never older than the question. A tenant with many workers has
-its documents made by another process.
+A document holds a place from the reading of its workers to the last byte that is sent, and its
+bytes are counted for as long. Equal questions of a tenant that wait together are answered by one
+document, which is never older than the question. A tenant with many workers has its documents made
+by another process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections import OrderedDict
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from collector import documents
 from collector.clock import Clock
 from collector.documents import Document, Question
-from collector.errors import Overloaded, TooManyReads
+from collector.errors import TooManyReads
+from collector.places import IsWanted, Places
 from collector.reader import Reader
+from collector.reader_process import AT_ONCE
 from collector.store.protocol import Store
 from collector.turns import Turns
 from collector.values import RosterQuery
 
-# Up to so many workers are read and encoded in this process: less than half a millisecond.
-SMALL = 100
-# So many times what one tenant may have, all of them together may.
-IN_ALL = 8
+# A tenant with at most this many workers is read in this process: that takes under 0.5 ms.
+SMALL_WORKERS = 100
+# All tenants together may have this many times the bytes of one. The first document of a tenant
+# has twice that room, so that others' clients who take nothing can't keep it out.
 BYTES_IN_ALL = 4
-# Requests of one tenant that may wait for a place, and for how long.
-MAX_WAITING = 64
+# A request waits this long for its place and for room.
 WAIT_SECONDS = 10
-# A stream that waits looks so often whether its key has ended.
-LOOK_SECONDS = 1
-# Tenants of which it is known whether they are small; of others the store is asked.
+# The process remembers of this many tenants whether they are small; it asks the store of others.
 MOST_KNOWN = 10_000
 MEGABYTE = 1024 * 1024
-
-
-@dataclass(slots=True, eq=False)
-class Share:
-    """The places of one tenant, for requests or for streams: neither keeps the other waiting."""
-
-    under_way: int = 0
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,10 +50,14 @@ class Desk:
 class Reading:
     """One document for all who asked before it was begun."""
 
-    made: asyncio.Future[Document]
+    question: Question
+    desk: Desk
+    making: asyncio.Task[Document] = field(init=False)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
     holders: int = 0
-    # Of the document, once it is made and as long as somebody holds it.
+    # The size of the document, once it is made.
     bytes: int = 0
+    has_ended: bool = False
 
 
 class Reads:
@@ -75,233 +69,145 @@ class Reads:
         self._store = store
         self._clock = clock
         self._reader = reader
-        self._at_once = at_once
         self._most_bytes = megabytes * MEGABYTE
         self.turns = Turns()
-        self._is_stopping = False
-        self._under_way = 0
-        self._bytes = 0
-        self._shares: dict[tuple[str, bool], Share] = {}
-        # Shares that somebody waits for, the next one first.
-        self._queue: deque[Share] = deque()
+        self._places = Places(at_once)
+        self.bytes_under_way = 0
         self._desks: dict[str, Desk] = {}
-        # Readings that have not begun.
         self._joinable: dict[Question, Reading] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._making = asyncio.Semaphore(AT_ONCE)
         self._freed = asyncio.Event()
         # Tenant → whether it has more than a few workers.
         self._is_large: OrderedDict[str, bool] = OrderedDict()
 
     @property
     def under_way(self) -> int:
-        return self._under_way
-
-    @property
-    def bytes_under_way(self) -> int:
-        return self._bytes
+        return self._places.under_way
 
     def stop(self) -> None:
         """Refuse everybody who waits for a place, and whoever comes now."""
-        self._is_stopping = True
-        for share in self._shares.values():
-            for place in share.waiting:
-                if not place.done():
-                    place.set_exception(_stopping())
-            share.waiting.clear()
+        self._places.stop()
 
     async def close(self) -> None:
         await self._reader.close()
 
     @asynccontextmanager
     async def document(
-        self, question: Question, *, stream: Callable[[], bool] | None = None
+        self, question: Question, *, is_wanted: IsWanted | None = None
     ) -> AsyncIterator[Document]:
         """The answer, and a place that is kept until its last piece is sent.
 
         A request waits for a while, unless too many of its tenant's wait already, and is refused
-        then. A stream waits for as long as `stream` says that it is still wanted.
+        then. A stream says by `is_wanted` for how long it waits.
         """
-        async with self._place(question.tenant_id, stream):
+        until = is_wanted or asyncio.get_running_loop().time() + WAIT_SECONDS
+        async with self._places.hold(question.tenant_id, until):
             reading = self._join(question)
             try:
+                if not callable(until):
+                    await _begun(reading, until)
                 # A caller that goes away must not take the document from the others.
-                yield await asyncio.shield(reading.made)
+                yield await asyncio.shield(reading.making)
             finally:
-                self._leave(question.tenant_id, reading)
-
-    # Places.
-
-    @asynccontextmanager
-    async def _place(
-        self, tenant_id: str, stream: Callable[[], bool] | None
-    ) -> AsyncIterator[None]:
-        if self._is_stopping:
-            raise _stopping()
-        key = (tenant_id, stream is not None)
-        share = self._shares.setdefault(key, Share())
-        try:
-            if share.waiting or not self._has_place(share):
-                await self._wait_for_place(share, stream)
-            else:
-                self._take_place(share)
-            try:
-                yield
-            finally:
-                share.under_way -= 1
-                self._under_way -= 1
-                self._hand_out()
-        finally:
-            if not (share.under_way or share.waiting):
-                self._shares.pop(key, None)
-
-    def _has_place(self, share: Share) -> bool:
-        return share.under_way < self._at_once and self._under_way < self._at_once * IN_ALL
-
-    def _take_place(self, share: Share) -> None:
-        share.under_way += 1
-        self._under_way += 1
-
-    async def _wait_for_place(self, share: Share, stream: Callable[[], bool] | None) -> None:
-        if stream is None and len(share.waiting) >= MAX_WAITING:
-            raise TooManyReads("Too many reads of this tenant wait for their turn.")
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        share.waiting.append(place)
-        if len(share.waiting) == 1:
-            self._queue.append(share)
-        try:
-            await (_in_time(place) if stream is None else _while_wanted(place, stream))
-        except BaseException:
-            self._give_up(share, place)
-            raise
-
-    def _give_up(self, share: Share, place: asyncio.Future[None]) -> None:
-        if place.done() and not place.cancelled() and place.exception() is None:
-            # The place was handed out in the very moment that nobody wanted it any more.
-            share.under_way -= 1
-            self._under_way -= 1
-        elif place in share.waiting:
-            share.waiting.remove(place)
-        self._hand_out()
-
-    def _hand_out(self) -> None:
-        """Give free places to those who wait: one to each tenant in turn."""
-        passed = 0
-        while self._queue and passed < len(self._queue):
-            share = self._queue.popleft()
-            if not share.waiting:
-                continue
-            if not self._has_place(share):
-                self._queue.append(share)
-                passed += 1
-                continue
-            passed = 0
-            place = share.waiting.popleft()
-            if not place.done():
-                self._take_place(share)
-                place.set_result(None)
-            if share.waiting:
-                self._queue.append(share)
-
-    # Documents.
+                self._leave(reading)
 
     def _join(self, question: Question) -> Reading:
         reading = self._joinable.get(question)
         if reading is None:
-            reading = Reading(asyncio.get_running_loop().create_future())
-            self._joinable[question] = reading
             desk = self._desks.setdefault(question.tenant_id, Desk())
             desk.users += 1
-            task = asyncio.create_task(self._make(question, desk, reading))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            reading = self._joinable[question] = Reading(question, desk)
+            reading.making = asyncio.create_task(self._make(reading))
+            reading.making.add_done_callback(lambda _: self._end(reading))
         reading.holders += 1
         return reading
 
-    def _leave(self, tenant_id: str, reading: Reading) -> None:
+    def _leave(self, reading: Reading) -> None:
         reading.holders -= 1
-        if reading.made.done() and not reading.holders:
-            self._free(tenant_id, reading)
+        if reading.holders:
+            return
+        if reading.has_ended:
+            self._free(reading)
+        elif not reading.begun.is_set():
+            self._close(reading)
+            reading.making.cancel()
 
-    async def _make(self, question: Question, desk: Desk, reading: Reading) -> None:
-        """Make the reading's document, whoever still waits for it, and count its bytes."""
-        try:
-            document = await self._answered(question, desk, reading)
-        except asyncio.CancelledError:
-            reading.made.cancel()
-            raise
-        except Exception as error:
-            reading.made.set_exception(error)
-            # Perhaps nobody waits for it any more.
-            reading.made.exception()
-        else:
-            reading.bytes = document.size
-            desk.bytes += reading.bytes
-            self._bytes += reading.bytes
-            reading.made.set_result(document)
-        finally:
-            self._begin(question, reading)
-            if not reading.holders:
-                self._free(question.tenant_id, reading)
+    def _close(self, reading: Reading) -> None:
+        """From here on nobody joins: the document may be older than a question that comes."""
+        if self._joinable.get(reading.question) is reading:
+            del self._joinable[reading.question]
 
-    async def _answered(self, question: Question, desk: Desk, reading: Reading) -> Document:
-        async with desk.turn:
-            is_small = await self._is_small(question)
-            if not is_small:
-                await self._room(desk)
-            self._begin(question, reading)
-            return await (self._made_here(question) if is_small else self._made_there(question))
+    def _end(self, reading: Reading) -> None:
+        """The bytes of a document are under way until all who hold it have sent them."""
+        self._close(reading)
+        reading.begun.set()
+        reading.has_ended = True
+        # The error, if there is one, is looked at here: perhaps nobody waits for it any more.
+        if not reading.making.cancelled() and reading.making.exception() is None:
+            reading.bytes = reading.making.result().size
+            reading.desk.bytes += reading.bytes
+            self.bytes_under_way += reading.bytes
+        if not reading.holders:
+            self._free(reading)
 
-    def _begin(self, question: Question, reading: Reading) -> None:
-        """From here on the document may be older than a question that comes."""
-        if self._joinable.get(question) is reading:
-            del self._joinable[question]
+    def _free(self, reading: Reading) -> None:
+        desk = reading.desk
+        desk.bytes -= reading.bytes
+        self.bytes_under_way -= reading.bytes
+        desk.users -= 1
+        if not desk.users:
+            del self._desks[reading.question.tenant_id]
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+    async def _make(self, reading: Reading) -> Document:
+        async with reading.desk.turn:
+            if await self._is_small(reading.question):
+                self._begin(reading)
+                return await self._made_here(reading.question)
+            while True:
+                await self._room(reading.desk)
+                async with self._making:
+                    # Another tenant's document may have taken the room meanwhile.
+                    if self._has_room(reading.desk):
+                        self._begin(reading)
+                        return await self._made_there(reading.question)
+
+    def _begin(self, reading: Reading) -> None:
+        self._close(reading)
+        reading.begun.set()
 
     async def _room(self, desk: Desk) -> None:
         """Wait until the documents that are being sent leave room for another."""
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                while not self._has_room(desk):
-                    await self._freed.wait()
-        except TimeoutError:
-            raise TooManyReads("Too much of what was read is not sent yet.") from None
+        while not self._has_room(desk):
+            await self._freed.wait()
 
     def _has_room(self, desk: Desk) -> bool:
-        # The first document of a tenant has room where others' leave none for a second.
         in_all = self._most_bytes * (BYTES_IN_ALL if desk.bytes else 2 * BYTES_IN_ALL)
-        return desk.bytes < self._most_bytes and self._bytes < in_all
-
-    def _free(self, tenant_id: str, reading: Reading) -> None:
-        desk = self._desks[tenant_id]
-        desk.bytes -= reading.bytes
-        self._bytes -= reading.bytes
-        desk.users -= 1
-        if not desk.users:
-            del self._desks[tenant_id]
-        self._freed.set()
-        self._freed = asyncio.Event()
+        return desk.bytes < self._most_bytes and self.bytes_under_way < in_all
 
     async def _made_here(self, question: Question) -> Document:
         now = self._clock.now()
         found = await documents.find(self._store, question, now=now)
         await self.turns.take()
         document = documents.make(question, found, now=now)
-        if document.facts.workers > SMALL:
+        if document.facts.workers > SMALL_WORKERS:
             self._learn(question.tenant_id, is_large=True)
         return document
 
     async def _made_there(self, question: Question) -> Document:
         document = await self._reader.ask(question, now=self._clock.now())
-        if question.query == RosterQuery() and document.facts.workers <= SMALL:
+        if question.query == RosterQuery() and document.facts.workers <= SMALL_WORKERS:
             self._learn(question.tenant_id, is_large=False)
         return document
 
     async def _is_small(self, question: Question) -> bool:
         limit = question.query.limit
-        if limit is not None and limit <= SMALL:
+        if limit is not None and limit <= SMALL_WORKERS:
             return True
         is_large = self._is_large.get(question.tenant_id)
         if is_large is None:
-            is_large = await self._store.has_more_workers(question.tenant_id, than=SMALL)
+            is_large = await self._store.has_more_workers(question.tenant_id, than=SMALL_WORKERS)
             self._learn(question.tenant_id, is_large=is_large)
         return not is_large
 
@@ -312,21 +218,10 @@ class Reads:
             self._is_large.popitem(last=False)
 
 
-async def _in_time(place: asyncio.Future[None]) -> None:
+async def _begun(reading: Reading, until: float) -> None:
+    """Wait until the reading begins; its own time is bounded by the store and the reader."""
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            await place
+        async with asyncio.timeout_at(until):
+            await reading.begun.wait()
     except TimeoutError:
-        raise TooManyReads("Other reads of this tenant took too long.") from None
-
-
-async def _while_wanted(place: asyncio.Future[None], is_wanted: Callable[[], bool]) -> None:
-    while not place.done():
-        await asyncio.wait([place], timeout=LOOK_SECONDS)
-        if not is_wanted():
-            raise Overloaded("The stream has ended.")
-    place.result()
-
-
-def _stopping() -> Overloaded:
-    return Overloaded("The collector is stopping.")
+        raise TooManyReads("Too much of what was read is not sent yet.") from None

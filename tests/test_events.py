@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from collector import events as feed
-from collector import keys
+from collector import channels, keys
 from collector.api import events as door
 from collector.batches import Filter, Snapshot
 from collector.errors import Unauthenticated
+from collector.events import Subscription
 from collector.values import SECOND, Beat, RosterQuery, Worker
 from contract import Worker as WireWorker
 from tests.factories import START, at, beat
@@ -177,7 +177,7 @@ async def test_a_resumed_stream_has_no_snapshot_no_gap_and_no_duplicate(
 async def test_a_resume_longer_than_a_page_is_whole(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "PAGE", 3)
+    monkeypatch.setattr(channels, "PAGE", 3)
     async with following(fleet) as stream:
         cursor = (await stream.next())["id"]
     for n in range(10):
@@ -238,7 +238,7 @@ async def test_a_pruned_cursor_gets_a_snapshot(fleet: Fleet) -> None:
 async def test_a_follower_that_falls_behind_gets_a_fresh_snapshot(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "RING", 4)
+    monkeypatch.setattr(channels, "RING", 4)
     parts = fleet.app.state.parts
     principal = await parts.keyring.identify(await fleet.key())
     subscription = await parts.feed.subscribe(principal, None, Filter())
@@ -460,7 +460,7 @@ async def test_twenty_at_once_do_not_slip_past_the_bound(fleet: Fleet) -> None:
         return_exceptions=True,
     )
 
-    assert sum(isinstance(attempt, feed.Subscription) for attempt in attempts) == 5
+    assert sum(isinstance(attempt, Subscription) for attempt in attempts) == 5
     assert parts.feed.followers == 5
 
 

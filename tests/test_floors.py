@@ -35,7 +35,10 @@ FLOORS = {
     "collector.removal": 3,
     "collector.quotas": 3,
     "collector.openorca": 3,
+    "collector.frugal": 0,
     "collector.turns": 1,
+    "collector.places": 3,
+    "collector.channels": 3,
     "collector.documents": 3,
     "collector.reader_process": 3,
     "collector.reader": 3,
@@ -57,7 +60,11 @@ SIDEWAYS = {
     ("collector.batches", "collector.workers"),
     ("collector.documents", "collector.openorca"),
     ("collector.documents", "collector.workers"),
+    ("collector.channels", "collector.batches"),
+    ("collector.channels", "collector.documents"),
+    ("collector.channels", "collector.reads"),
     ("collector.events", "collector.batches"),
+    ("collector.events", "collector.channels"),
     ("collector.events", "collector.documents"),
     ("collector.events", "collector.reads"),
     ("collector.openorca", "collector.workers"),
@@ -67,7 +74,9 @@ SIDEWAYS = {
     ("collector.reader_process", "collector.documents"),
     ("collector.reader_process", "collector.store"),
     ("collector.reads", "collector.documents"),
+    ("collector.reads", "collector.places"),
     ("collector.reads", "collector.reader"),
+    ("collector.reads", "collector.reader_process"),
 }
 # Only the command line and the process that reads open a store; the rest is handed one.
 KEEPERS = {

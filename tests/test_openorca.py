@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from collector import events as feed
+from collector import channels
 from collector.openorca import Surroundings, Tally, lasting, node, standings
 from collector.values import NO_GAP, SECOND
 from collector.workers import project
@@ -420,7 +420,7 @@ async def test_one_snapshot_stands_for_all_removals_before_it(fleet: Fleet) -> N
 async def test_a_console_that_falls_behind_gets_the_fleet_anew(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "RING", 4)
+    monkeypatch.setattr(channels, "RING", 4)
     async with console(fleet) as stream:
         await stream.begin()
         await fleet.store.commit([beat(f"w-{n}") for n in range(5)], now=START, gone=NO_GAP)

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from collector import documents, reads
+from collector import documents, places, reads
 from collector import reader as our_end
 from collector.api import large
 from collector.documents import Document, Question
 from collector.errors import Overloaded, StoreUnavailable, TooManyReads
 from collector.reader import Reader
-from collector.reads import SMALL, Reads
+from collector.reads import SMALL_WORKERS, Reads
 from collector.store.protocol import Store
 from collector.values import NO_GAP, RosterQuery, Walk
 from tests.factories import at, beat
@@ -29,7 +29,7 @@ from tests.test_wire import line
 
 pytestmark = pytest.mark.anyio
 
-MANY = SMALL + 20
+MANY = SMALL_WORKERS + 20
 KINDS: tuple[documents.Kind, ...] = (
     "roster",
     "snapshot",
@@ -128,14 +128,14 @@ async def processes_of(fleet: Fleet) -> list[Any]:
 
 
 async def test_a_small_fleet_starts_no_process(fleet: Fleet) -> None:
-    await populate(fleet.store, SMALL)
+    await populate(fleet.store, SMALL_WORKERS)
 
-    assert len(await fleet.roster()) == SMALL
+    assert len(await fleet.roster()) == SMALL_WORKERS
     assert await processes_of(fleet) == []
 
 
 async def test_a_fleet_that_grew_is_read_by_another_process(fleet: Fleet) -> None:
-    await populate(fleet.store, SMALL)
+    await populate(fleet.store, SMALL_WORKERS)
     await fleet.roster()
     await populate(fleet.store, MANY)
     await fleet.roster()
@@ -148,7 +148,7 @@ async def test_a_process_that_was_killed_is_replaced(store: Store, reader: Reade
     await populate(store, 3)
     await reader.ask(whole(), now=at(0))
     os.kill(reader._processes[-1].pid, signal.SIGKILL)
-    await eventually(lambda: reader._line is not None and not reader._line.is_open)
+    await eventually(lambda: reader._link is not None and not reader._link.is_open)
 
     document = await reader.ask(whole(), now=at(0))
 
@@ -259,23 +259,34 @@ async def test_whoever_goes_away_takes_the_document_from_nobody(
         assert (share.under_way, share.bytes_under_way) == (0, 0)
 
 
-async def test_a_reading_that_nobody_waits_for_any_more_frees_its_bytes(
-    store: Store, clock: TestClock
+async def test_a_reading_that_nobody_waits_for_any_more_leaves_no_trace(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await populate(store, MANY)
-    async with shares(store, clock) as share:
+    await populate(store, 3)
+    made = []
+    make = documents.make
 
-        async def ask() -> None:
-            async with share.document(whole()):
+    def counted(*args: Any, **kwargs: Any) -> Document:
+        made.append(args)
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(documents, "make", counted)
+    async with shares(store, clock, at_once=300) as share:
+
+        async def ask(n: int) -> None:
+            question = Question("roster", "acme", RosterQuery(project=f"p{n}"))
+            async with share.document(question):
                 raise AssertionError("it was cancelled before")
 
-        gone = asyncio.create_task(ask())
+        gone = [asyncio.create_task(ask(n)) for n in range(300)]
         await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.gather(gone, *share._tasks, return_exceptions=True)
+        for each in gone:
+            each.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        await eventually(lambda: share._desks == {})
 
-        assert (share.under_way, share.bytes_under_way) == (0, 0)
-        assert share._desks == {}
+    assert (share.under_way, share.bytes_under_way, share._joinable) == (0, 0, {})
+    assert len(made) <= 1
 
 
 # Places.
@@ -305,7 +316,7 @@ async def test_tenants_take_turns_in_a_queue(store: Store, clock: TestClock) -> 
 
         async with AsyncExitStack() as held:
             # All places of all tenants are taken.
-            for n in range(2 * reads.IN_ALL):
+            for n in range(2 * places.SHARES_IN_ALL):
                 taken = share.document(whole(f"other-{n}"))
                 await held.enter_async_context(taken)
             waiting = [asyncio.create_task(ask("acme")) for _ in range(5)]
@@ -314,11 +325,13 @@ async def test_tenants_take_turns_in_a_queue(store: Store, clock: TestClock) -> 
             await asyncio.sleep(0)
             left = held.pop_all()
             for _ in range(2):
-                share._under_way -= 1
-            share._hand_out()
-            places = {tenant: each.under_way for (tenant, _), each in share._shares.items()}
-            assert (places["acme"], places["globex"]) == (1, 1)
-            share._under_way += 2
+                share._places.under_way -= 1
+            share._places._hand_out()
+            held_by = {
+                tenant: each.under_way for (tenant, _), each in share._places._shares.items()
+            }
+            assert (held_by["acme"], held_by["globex"]) == (1, 1)
+            share._places.under_way += 2
             await left.aclose()
         await asyncio.gather(*waiting)
 
@@ -328,7 +341,7 @@ async def test_tenants_take_turns_in_a_queue(store: Store, clock: TestClock) -> 
 async def test_too_many_who_wait_are_refused_at_once(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_WAITING", 1)
+    monkeypatch.setattr(places, "MAX_WAITING", 1)
     async with shares(store, clock, at_once=1) as share, share.document(whole()):
         waiting = asyncio.create_task(asked(share))
         await asyncio.sleep(0)
@@ -347,30 +360,30 @@ async def asked(share: Reads) -> None:
 async def test_whoever_waits_too_long_is_refused_and_leaves_no_trace(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "WAIT_SECONDS", 0.01)
     async with shares(store, clock, at_once=1) as share:
         async with share.document(whole()):
-            with pytest.raises(TooManyReads):
-                async with share.document(whole()):
-                    pass
+            with monkeypatch.context() as hasty:
+                hasty.setattr(reads, "WAIT_SECONDS", 0.01)
+                with pytest.raises(TooManyReads):
+                    await asked(share)
         async with share.document(whole()):
             assert share.under_way == 1
 
         assert share.under_way == 0
-        assert share._shares == {}
+        assert share._places._shares == {}
 
 
 async def test_bytes_that_are_not_sent_keep_a_tenant_from_another_large_document(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await populate(store, MANY)
-    monkeypatch.setattr(reads, "WAIT_SECONDS", 0.01)
     monkeypatch.setattr(reads, "MEGABYTE", 1)
     async with shares(store, clock, megabytes=20_000) as share, share.document(whole()) as document:
         assert share.bytes_under_way == document.size > 20_000
-        with pytest.raises(TooManyReads):
-            async with share.document(whole()):
-                pass
+        with monkeypatch.context() as hasty:
+            hasty.setattr(reads, "WAIT_SECONDS", 0.01)
+            with pytest.raises(TooManyReads):
+                await asked(share)
 
         await populate(store, MANY, "globex")
         async with share.document(whole("globex")) as other:
@@ -381,16 +394,16 @@ async def test_a_stream_waits_as_long_as_it_is_wanted(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(reads, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(places, "LOOK_SECONDS", 0.01)
     is_wanted = True
 
     async with shares(store, clock, at_once=1) as share:
 
         async def stream() -> None:
-            async with share.document(whole(), stream=lambda: is_wanted):
+            async with share.document(whole(), is_wanted=lambda: is_wanted):
                 raise AssertionError("it was refused before")
 
-        async with share.document(whole(), stream=lambda: True):
+        async with share.document(whole(), is_wanted=lambda: True):
             waiting = asyncio.create_task(stream())
             await asyncio.wait([waiting], timeout=0.05)
             assert not waiting.done()
@@ -435,7 +448,7 @@ def test_parts_are_the_same_bytes_in_even_lengths(
 async def test_a_read_too_many_is_answered_429(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_WAITING", 0)
+    monkeypatch.setattr(places, "MAX_WAITING", 0)
     async with Fleet.over(store, clock, reads=1) as fleet:
         await fleet.beat("a")
         share = fleet.app.state.parts.reads
@@ -448,6 +461,27 @@ async def test_a_read_too_many_is_answered_429(
             assert (await fleet.get("/v1/agents", tenant="globex")).status_code == 200
             assert (await fleet.beat("a")).status_code == 202
         assert (await fleet.get("/v1/agents")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/events", "/openorca/events"])
+async def test_a_stream_whose_key_ends_while_it_waits_ends_in_good_order(
+    store: Store, clock: TestClock, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Fleet.over(store, clock, reads=1) as fleet:
+        share, feed = fleet.app.state.parts.reads, fleet.app.state.parts.feed
+        headers = await fleet.headers()
+        async with share.document(whole(), is_wanted=lambda: True), line(fleet) as caller:
+            request = f"GET {path} HTTP/1.1\r\nAuthorization: {headers['Authorization']}\r\n\r\n"
+            caller.send(request.encode())
+            await eventually(lambda: bool(feed.followers))
+
+            feed._end(lambda _: True)
+
+            sent = await caller.reader.readuntil(b"0\r\n\r\n")
+        await eventually(lambda: feed.followers == 0)
+
+    assert b"worker" not in sent.partition(b"\r\n\r\n")[2]
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 async def test_a_reader_that_takes_nothing_loses_its_place(

@@ -135,13 +135,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self._feed(self._next_piece())
             self._go_on()
 
-    def _parse_some(self) -> None:
+    def _take_now(self, data: bytes) -> None:
+        """Parse this without waiting for a turn."""
+        self._unparsed += data
+        self._parse_some(at_once=True)
+        self._expect_more()
+
+    def _parse_some(self, *, at_once: bool = False) -> None:
         """Parse what was read, piece by piece, until enough requests wait."""
         while (
             self._unparsed
             and len(self.pipeline) < MAX_PIPELINED
             and self._is_parsing()
-            and self._has_turn()
+            and (at_once or self._has_turn())
         ):
             self._feed(self._next_piece())
         self.flow.is_full = bool(self._unparsed)

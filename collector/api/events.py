@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
+from itertools import takewhile
 
 from pydantic_core import to_json
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import AppStatus
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -40,7 +41,7 @@ async def stream(request: Request) -> Response:
     if request.method == "HEAD":
         return Stream(nothing(), parts.reads.turns)
     subscription = await parts.feed.subscribe(principal, cursor, _filter(given))
-    return Stream(_frames(subscription.batches()), parts.reads.turns, subscription)
+    return Stream(_frames(subscription), parts.reads.turns, subscription)
 
 
 async def poll(request: Request) -> Response:
@@ -60,7 +61,7 @@ async def poll(request: Request) -> Response:
         batches = await held.enter_async_context(aclosing(subscription.batches()))
         batch, cursor = await _first(batches, subscription.cursor)
         if cursor is None:
-            raise Overloaded("The collector is stopping.")
+            raise Overloaded.stopping()
         events = _events(batch)
         ending = b'],"cursor":' + to_json(cursor) + b"}"
         # The place of a snapshot is kept until the answer is sent.
@@ -85,6 +86,9 @@ class Stream(EventSourceResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
+        except TimeoutError:
+            # A reader that takes nothing is gone for us.
+            raise ClientDisconnect from None
         finally:
             if self._subscription is not None:
                 self._subscription.close()
@@ -150,16 +154,21 @@ def _events(batch: Snapshot | Lines | None) -> list[bytes]:
     return []
 
 
-async def _frames(batches: AsyncGenerator[Batch]) -> AsyncGenerator[bytes]:
+async def _frames(subscription: Subscription) -> AsyncGenerator[bytes]:
     yield RETRY
     # Closed with this one, so that a snapshot's place is free as soon as its stream has ended.
-    async with aclosing(batches):
+    async with aclosing(subscription.batches()) as batches:
         async for batch in batches:
-            for piece in _pieces(batch):
+            for piece in unended(subscription, _pieces(batch)):
                 yield piece
                 del piece
             # While the stream waits for news, nothing keeps what it was sent.
             del batch
+
+
+def unended(subscription: Subscription, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces, as long as the key lasts: a large snapshot may take longer than that."""
+    return takewhile(lambda _: subscription.follower.is_wanted(), pieces)
 
 
 def _pieces(batch: Batch) -> list[bytes]:

@@ -11,6 +11,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from collector.documents import Document, Question
+from collector.reads import Reads
 from collector.turns import Turns
 
 # A connection is given so much at once.
@@ -40,6 +42,13 @@ class LargeResponse(Response):
             except TimeoutError:
                 raise ClientDisconnect from None
             await send({"type": "http.response.body"})
+
+
+async def held_document(reads: Reads, question: Question) -> tuple[Document, AsyncExitStack]:
+    """The document, and its place, which a LargeResponse keeps until the answer is sent."""
+    async with AsyncExitStack() as held:
+        document = await held.enter_async_context(reads.document(question))
+        return document, held.pop_all()
 
 
 async def send_in_turns(pieces: Iterable[bytes], turns: Turns, send: Send) -> None:

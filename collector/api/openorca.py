@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,12 +12,13 @@ from starlette.responses import JSONResponse, Response
 
 from collector import __version__, openorca
 from collector.api import auth
-from collector.api.events import Stream, nothing
-from collector.api.large import LargeResponse
+from collector.api.events import Stream, nothing, unended
+from collector.api.large import LargeResponse, held_document
 from collector.api.parts import Parts
 from collector.batches import Batch, Filter, Line, Lines, Snapshot, once
+from collector.channels import ENDS_STREAMS, Channel
 from collector.documents import Document, Question, frame
-from collector.events import Channel
+from collector.events import Subscription
 from collector.values import RosterQuery
 
 _CONNECTED = frame(None, {"type": "runtime.status", "status": openorca.CONNECTED})
@@ -33,11 +34,8 @@ async def snapshot(request: Request) -> Response:
     parts = Parts.of(request)
     principal = await auth.admit(parts, request, "read")
     question = Question("openorca", principal.tenant_id, RosterQuery())
-    async with AsyncExitStack() as held:
-        document = await held.enter_async_context(parts.reads.document(question))
-        # Its place is kept until the answer is sent.
-        sent = held.pop_all()
-    return LargeResponse(document.pieces, parts.reads.turns, sent)
+    document, held = await held_document(parts.reads, question)
+    return LargeResponse(document.pieces, parts.reads.turns, held)
 
 
 async def stream(request: Request) -> Response:
@@ -52,7 +50,7 @@ async def stream(request: Request) -> Response:
     subscription = await parts.feed.subscribe(
         principal, None, Filter(), snapshots="console", vitals=False
     )
-    frames = _Telling(parts, subscription.channel).frames(subscription.batches())
+    frames = _Telling(parts, subscription).frames()
     return Stream(frames, parts.reads.turns, subscription)
 
 
@@ -105,26 +103,32 @@ _figures: WeakKeyDictionary[Channel, _Figures] = WeakKeyDictionary()
 class _Telling:
     """One console's stream: what it was told, as far as the next frame depends on it."""
 
-    def __init__(self, parts: Parts, channel: Channel) -> None:
+    def __init__(self, parts: Parts, subscription: Subscription) -> None:
         self._parts = parts
-        self._channel = channel
+        self._subscription = subscription
+        self._channel = subscription.channel
         self._told_to = 0
 
-    async def frames(self, batches: AsyncGenerator[Batch]) -> AsyncGenerator[bytes]:
+    async def frames(self) -> AsyncGenerator[bytes]:
         # Closed with this one, so that a snapshot's place is free as soon as its stream has ended.
-        async with aclosing(batches):
+        async with aclosing(self._subscription.batches()) as batches:
             async for batch in batches:
-                if isinstance(batch, Lines):
-                    async for piece in self._tell(batch.lines):
-                        yield piece
-                        del piece
-                elif isinstance(batch, Snapshot):
-                    self._note(batch.document)
-                    for piece in (*batch.document.pieces, _CONNECTED):
+                async with aclosing(self._pieces(batch)) as pieces:
+                    async for piece in pieces:
                         yield piece
                         del piece
                 # While the stream waits for news, nothing keeps what it was sent.
-                del batch
+                del batch, pieces
+
+    async def _pieces(self, batch: Batch) -> AsyncGenerator[bytes]:
+        if isinstance(batch, Snapshot):
+            self._note(batch.document)
+            for piece in unended(self._subscription, (*batch.document.pieces, _CONNECTED)):
+                yield piece
+        elif isinstance(batch, Lines):
+            async with aclosing(self._tell(batch.lines)) as told:
+                async for piece in told:
+                    yield piece
 
     def _note(self, document: Document) -> None:
         self._told_to = document.position.head
@@ -148,10 +152,15 @@ class _Telling:
                 yield told
             told = b""
             question = Question("console", self._channel.tenant_id, RosterQuery())
-            async with self._parts.reads.document(question, stream=lambda: True) as document:
-                self._note(document)
-                for piece in document.pieces:
-                    yield piece
+            is_wanted = self._subscription.follower.is_wanted
+            try:
+                async with self._parts.reads.document(question, is_wanted=is_wanted) as document:
+                    self._note(document)
+                    for piece in unended(self._subscription, document.pieces):
+                        yield piece
+            except ENDS_STREAMS:
+                self._subscription.end()
+                return
         if told:
             yield told
 

@@ -121,7 +121,7 @@ class Protocol(BoundedProtocol):
         half, self._half = self._half, None
         if half is not None:
             self._arrived_at = half.stamp
-            super().data_received(bytes(half.read))
+            self._take_now(bytes(half.read))
 
     def _owes(self) -> bool:
         return self._half is not None or super()._owes()

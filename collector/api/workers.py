@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TypeVar
 from urllib.parse import unquote
@@ -15,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from collector import removal
 from collector.api import admission, auth, rosters
-from collector.api.large import LargeResponse
+from collector.api.large import LargeResponse, held_document
 from collector.api.parts import Parts, arrived_at
 from collector.documents import Question
 from collector.errors import CollectorError, NotFound
@@ -52,17 +51,14 @@ class RosterEndpoint(HTTPEndpoint):
         principal = await auth.admit(parts, request, "read")
         asked = rosters.parse(request, parts.clock.now())
         question = Question("roster", principal.tenant_id, asked.query)
-        async with AsyncExitStack() as held:
-            document = await held.enter_async_context(parts.reads.document(question))
-            rest = {
-                "server_time": document.made_at / SECOND,
-                "next_cursor": asked.cursor_after(document.facts.last),
-                "recent_gap": _recent_gap(parts.listener.recent()),
-            }
-            ending = b"]," + to_json(rest)[1:]
-            # Its place is kept until the answer is sent.
-            sent = held.pop_all()
-        return LargeResponse([b'{"workers":[', *document.pieces, ending], parts.reads.turns, sent)
+        document, held = await held_document(parts.reads, question)
+        rest = {
+            "server_time": document.made_at / SECOND,
+            "next_cursor": asked.cursor_after(document.facts.last),
+            "recent_gap": _recent_gap(parts.listener.recent()),
+        }
+        pieces = [b'{"workers":[', *document.pieces, b"]," + to_json(rest)[1:]]
+        return LargeResponse(pieces, parts.reads.turns, held)
 
     async def delete(self, request: Request) -> Response:
         """Remove everybody who matches, or only say who would be."""

@@ -24,12 +24,12 @@ from collector.api.connection import BoundedProtocol, FewProtocol
 from collector.api.wire import Protocol
 from collector.app import create_app, create_metrics_app, stop_streams
 from collector.cli import opening
-from collector.cli.frugal import be_frugal
 from collector.cli.invocation import command
 from collector.cli.supervisor import Supervisor
 from collector.cli.watchdog import Watchdog
 from collector.clock import SystemClock
 from collector.errors import CollectorError, StoreTaken
+from collector.frugal import be_frugal
 from collector.settings import Settings, address, variable
 from collector.store.open import is_embedded, store_name
 from collector.store.protocol import Store
