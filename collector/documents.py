@@ -44,7 +44,7 @@ class Question:
 
 
 class Facts(NamedTuple):
-    """What is known of a document beside its pieces, as plain values."""
+    """Plain values that are known of a document beside its pieces."""
 
     workers: int
     # Epoch, floor and head of the log that a follower goes on in.

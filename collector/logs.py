@@ -176,6 +176,11 @@ def _failed_at(record: logging.LogRecord) -> Place | None:
 flood = Flood()
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """uvicorn takes it for a defect of ours that a reader who takes nothing is given up."""
+    return record.msg != "ASGI callable returned without completing response."
+
+
 def configure(level: str, how: str = "auto") -> None:
     """Send every logger's lines through one formatter, to standard error."""
     is_for_people = how == "text" or (how == "auto" and sys.stderr.isatty())
@@ -183,5 +188,6 @@ def configure(level: str, how: str = "auto") -> None:
     stream.setFormatter(Formatter() if is_for_people else JsonFormatter())
     stream.addFilter(flood)
     logging.basicConfig(level=level.upper(), handlers=[stream], force=True)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     # It announces each of its plugins at every migration.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)

@@ -74,6 +74,15 @@ class Metrics:
             "Commits tried again after the store failed.",
             registry=registry,
         )
+        self.refusals = Counter(
+            "collector_refusals",
+            "Requests that were refused, by the code of the error.",
+            ["code"],
+            registry=registry,
+        )
+        # There from the start, so that an alert on them has something to look at.
+        for code in ("too_many_reads", "too_many_subscribers"):
+            self.refusals.labels(code)
         self.key_cache = Counter(
             "collector_key_cache",
             "Look-ups of presented keys: hit, wrong (a known wrong key) or miss.",

@@ -85,7 +85,7 @@ class Tally:
 
 
 def standings(workers: Iterable[Worker]) -> dict[str, Standing]:
-    """What a tally begins with: each worker as the log says it is."""
+    """Return each worker's standing, as the log says it is; a tally begins with them."""
     found: dict[str, Standing] = {}
     for worker in workers:
         status, reason = announced(worker)

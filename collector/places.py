@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from collector.errors import Overloaded, TooManyReads
 
@@ -90,7 +91,7 @@ class Places:
         if len(share.waiting) == 1:
             self._queue.append(share)
         try:
-            await (_while_wanted(place, until) if callable(until) else _in_time(place, until))
+            await (while_wanted(place, until) if callable(until) else _in_time(place, until))
         except BaseException:
             self._give_up(share, place)
             raise
@@ -130,9 +131,10 @@ async def _in_time(place: asyncio.Future[None], until: float) -> None:
         raise TooManyReads("Other reads of this tenant took too long.") from None
 
 
-async def _while_wanted(place: asyncio.Future[None], is_wanted: IsWanted) -> None:
-    while not place.done():
-        await asyncio.wait([place], timeout=LOOK_SECONDS)
+async def while_wanted(what: asyncio.Future[Any], is_wanted: IsWanted) -> None:
+    """Return when this is done, or raise its error; raise Overloaded once nobody wants it."""
+    while not what.done():
+        await asyncio.wait([what], timeout=LOOK_SECONDS)
         if not is_wanted():
             raise Overloaded("The stream has ended.")
-    place.result()
+    what.result()

@@ -16,8 +16,8 @@ from collector.errors import StoreUnavailable, Unstorable
 from collector.reader_process import ASKED, FACTS, HEAD, PIECE, framed, packed, unpacked
 from collector.settings import variable
 
-# A document takes no longer than its statement and its encoding may: past this the process hangs.
-ANSWER_SECONDS = 30
+# Past the bound of a statement: a process that says nothing for so long hangs.
+SILENT_SECONDS = 12
 _FAULTS = {fault.__name__: fault for fault in (StoreUnavailable, Unstorable)}
 
 
@@ -38,11 +38,17 @@ class Reader:
         """The document, as the store had its workers at some moment after this call."""
         link = await self._opened()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await link.ask(question, now)
+            async with asyncio.timeout(SILENT_SECONDS) as bound:
+                return await link.ask(question, now, bound)
         except TimeoutError:
             self._end()
             raise StoreUnavailable("the process that reads does not answer") from None
+
+    def abandon(self) -> None:
+        """End the process at once; whoever waits for it hears that it has ended."""
+        if self._link is not None:
+            self._link.abort()
+        self._end()
 
     async def close(self) -> None:
         """End the process; nobody waits for what it still reads."""
@@ -107,10 +113,11 @@ class Link(asyncio.Protocol):
     def is_open(self) -> bool:
         return not self._transport.is_closing()
 
-    async def ask(self, question: Question, now: int) -> Document:
+    async def ask(self, question: Question, now: int, bound: asyncio.Timeout) -> Document:
+        """The answer; each piece of it moves the bound."""
         # Frames have four bytes for it.
         number = next(self._numbers) % 2**32
-        asked = self._asked[number] = Pending()
+        asked = self._asked[number] = Pending(bound)
         try:
             self._transport.write(framed(number, ASKED, packed((question.packed(), now))))
             return Document(now, asked.pieces, Facts(*await asked.ended))
@@ -144,17 +151,22 @@ class Link(asyncio.Protocol):
     def close(self) -> None:
         self._transport.close()
 
+    def abort(self) -> None:
+        self._transport.abort()
+
 
 class Pending:
     """A question that is being answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound: asyncio.Timeout) -> None:
+        self._bound = bound
         self.pieces: list[bytes] = []
         self.ended: asyncio.Future[tuple[Any, ...]] = asyncio.get_running_loop().create_future()
 
     def take(self, what: int, content: bytes) -> None:
         if what == PIECE:
             self.pieces.append(content)
+            self._bound.reschedule(self.ended.get_loop().time() + SILENT_SECONDS)
         elif what == FACTS:
             if not self.ended.done():
                 self.ended.set_result(unpacked(content))

@@ -18,7 +18,7 @@ from collector import documents
 from collector.clock import Clock
 from collector.documents import Document, Question
 from collector.errors import TooManyReads
-from collector.places import IsWanted, Places
+from collector.places import IsWanted, Places, while_wanted
 from collector.reader import Reader
 from collector.reader_process import AT_ONCE
 from collector.store.protocol import Store
@@ -32,6 +32,8 @@ SMALL_WORKERS = 100
 BYTES_IN_ALL = 4
 # A request waits this long for its place and for room.
 WAIT_SECONDS = 10
+# A collector that stops gives the process that reads this long.
+STOP_SECONDS = 1
 # The process remembers of this many tenants whether they are small; it asks the store of others.
 MOST_KNOWN = 10_000
 MEGABYTE = 1024 * 1024
@@ -71,7 +73,8 @@ class Reads:
         self._reader = reader
         self._most_bytes = megabytes * MEGABYTE
         self.turns = Turns()
-        self._places = Places(at_once)
+        # Tenants with few workers have places of their own: large reads can't keep them out.
+        self._places = {is_large: Places(at_once) for is_large in (False, True)}
         self.bytes_under_way = 0
         self._desks: dict[str, Desk] = {}
         self._joinable: dict[Question, Reading] = {}
@@ -82,11 +85,16 @@ class Reads:
 
     @property
     def under_way(self) -> int:
-        return self._places.under_way
+        return sum(places.under_way for places in self._places.values())
 
     def stop(self) -> None:
-        """Refuse everybody who waits for a place, and whoever comes now."""
-        self._places.stop()
+        """Refuse everybody who waits for a place, and whoever comes now.
+
+        Whoever waits for a process that hangs is refused soon after.
+        """
+        for places in self._places.values():
+            places.stop()
+        asyncio.get_running_loop().call_later(STOP_SECONDS, self._reader.abandon)
 
     async def close(self) -> None:
         await self._reader.close()
@@ -101,13 +109,11 @@ class Reads:
         then. A stream says by `is_wanted` for how long it waits.
         """
         until = is_wanted or asyncio.get_running_loop().time() + WAIT_SECONDS
-        async with self._places.hold(question.tenant_id, until):
+        places = self._places[self._is_large.get(question.tenant_id, False)]
+        async with places.hold(question.tenant_id, until):
             reading = self._join(question)
             try:
-                if not callable(until):
-                    await _begun(reading, until)
-                # A caller that goes away must not take the document from the others.
-                yield await asyncio.shield(reading.making)
+                yield await _made(reading, until)
             finally:
                 self._leave(reading)
 
@@ -218,10 +224,17 @@ class Reads:
             self._is_large.popitem(last=False)
 
 
-async def _begun(reading: Reading, until: float) -> None:
-    """Wait until the reading begins; its own time is bounded by the store and the reader."""
+async def _made(reading: Reading, until: float | IsWanted) -> Document:
+    """The document; its own time is bounded by the store and the reader.
+
+    A caller that goes away must not take it from the others.
+    """
+    if callable(until):
+        await while_wanted(reading.making, until)
+        return reading.making.result()
     try:
         async with asyncio.timeout_at(until):
             await reading.begun.wait()
     except TimeoutError:
         raise TooManyReads("Too much of what was read is not sent yet.") from None
+    return await asyncio.shield(reading.making)

@@ -169,3 +169,31 @@ async def test_connections_leave_descriptors_for_the_store(
         answer: Any = await known.answer()
 
     assert answer[0] == 200
+
+
+@pytest.mark.parametrize("body", [b"zz\r\n", b"5\r\nhello\r\nzz\r\n"])
+@pytest.mark.parametrize("path", ["/v1/agents/heartbeat", "/v1/keys"])
+async def test_a_body_whose_chunks_are_broken_is_refused_and_its_connection_ended(
+    fleet: Fleet, path: str, body: bytes
+) -> None:
+    key = await fleet.key()
+    async with line(fleet) as caller:
+        head = f"POST {path} HTTP/1.1\r\nAuthorization: Bearer {key}\r\n"
+        caller.send(head.encode(), b"Transfer-Encoding: chunked\r\n\r\n", body)
+        status, _, content = await caller.answer()
+
+        assert (status, content["code"]) == (400, "malformed_request")
+        assert await caller.is_ended()
+
+
+async def test_an_answer_that_was_asked_for_before_comes_before_such_a_refusal(
+    fleet: Fleet,
+) -> None:
+    key = await fleet.key()
+    async with line(fleet) as caller:
+        head = f"POST /v1/keys HTTP/1.1\r\nAuthorization: Bearer {key}\r\n"
+        caller.send(FIRST, b"\r\n", head.encode(), b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
+        first, second = await caller.answer(), await caller.answer()
+
+        assert (first[0], second[0]) == (200, 400)
+        assert await caller.is_ended()

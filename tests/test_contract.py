@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 import contract
+from collector import places, reads
+from collector.api import connection, health, large
+from collector.settings import Settings
+from collector.values import SECOND
 from contract import schema, vocabulary
 from contract.worker import Heartbeat
 
 ROOT = Path(__file__).parents[1]
+SETTINGS = Settings()
 PAGE = (ROOT / "contract" / "CONTRACT.md").read_text()
 SEED_FIELDS = {
     "agent_id",
@@ -90,6 +95,22 @@ def test_the_page_lists_every_field_of_the_payload(field: str) -> None:
         f"| `cpu_pct` | {vocabulary.MAX_CPU_PCT} |",
         f"| Time of a client, in epoch seconds | {vocabulary.MAX_TIME_SECONDS} |",
         f"| `limit` of a page | {vocabulary.MAX_PAGE} |",
+        f"| Rosters and snapshots of one tenant under way on one process | {SETTINGS.reads}, "
+        "and as many first batches of streams |",
+        f"| The same of all tenants | {SETTINGS.reads * places.SHARES_IN_ALL} |",
+        f"| Bytes of them that are not sent yet | {SETTINGS.read_megabytes} MB of one tenant, "
+        f"{SETTINGS.read_megabytes * reads.BYTES_IN_ALL} MB in all |",
+        f"| Requests of one tenant that wait for such a place | {places.MAX_WAITING}, "
+        f"for {reads.WAIT_SECONDS} s |",
+        f"| Client of such an answer is cut off if it takes | less than {large.PART_BYTES} bytes "
+        f"in {large.PART_SECONDS} s |",
+        f"| Head of a request | {vocabulary.MAX_HEAD_BYTES} bytes and {vocabulary.MAX_HEADERS} "
+        "headers |",
+        f"| Requests of one connection that wait for earlier answers | {connection.MAX_PIPELINED}, "
+        "then it is read no further |",
+        "| Request from its first byte to its last, and silence after connecting | "
+        f"{SETTINGS.request_seconds} s |",
+        f"| Commit under way of a ready collector | {health.COMMIT_HANGS // SECOND} s |",
         f"| Sessions of one key | {vocabulary.MAX_SESSIONS} |",
         f"| `browser` of a session | {vocabulary.MAX_BROWSER} characters |",
     ],

@@ -250,7 +250,7 @@ def test_the_base_image_is_one_by_its_digest_or_none_at_all() -> None:
     for unsaid in (default, ""):
         assert not any(REFERENCE.fullmatch(expanded(each, **{variable: unsaid})) for each in bases)
     assert variable in default
-    assert f"--build-arg {variable}=${variable} " in OPERATE
+    assert f'--build-arg {variable}="${{{variable}:?not found}}" ' in OPERATE
 
 
 def test_compose_wants_a_digest_of_every_image_that_it_does_not_build() -> None:

@@ -174,7 +174,7 @@ async def test_a_process_that_hangs_is_given_up(
     await reader.ask(whole(), now=at(0))
     hung = reader._processes[-1]
     os.kill(hung.pid, signal.SIGSTOP)
-    monkeypatch.setattr(our_end, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(our_end, "SILENT_SECONDS", 0.2)
 
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await reader.ask(whole(), now=at(0))
@@ -325,13 +325,13 @@ async def test_tenants_take_turns_in_a_queue(store: Store, clock: TestClock) -> 
             await asyncio.sleep(0)
             left = held.pop_all()
             for _ in range(2):
-                share._places.under_way -= 1
-            share._places._hand_out()
+                share._places[False].under_way -= 1
+            share._places[False]._hand_out()
             held_by = {
-                tenant: each.under_way for (tenant, _), each in share._places._shares.items()
+                tenant: each.under_way for (tenant, _), each in share._places[False]._shares.items()
             }
             assert (held_by["acme"], held_by["globex"]) == (1, 1)
-            share._places.under_way += 2
+            share._places[False].under_way += 2
             await left.aclose()
         await asyncio.gather(*waiting)
 
@@ -370,7 +370,7 @@ async def test_whoever_waits_too_long_is_refused_and_leaves_no_trace(
             assert share.under_way == 1
 
         assert share.under_way == 0
-        assert share._places._shares == {}
+        assert share._places[False]._shares == {}
 
 
 async def test_bytes_that_are_not_sent_keep_a_tenant_from_another_large_document(
@@ -482,6 +482,43 @@ async def test_a_stream_whose_key_ends_while_it_waits_ends_in_good_order(
 
     assert b"worker" not in sent.partition(b"\r\n\r\n")[2]
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
+async def test_a_stream_whose_key_ends_while_its_snapshot_is_made_gets_none(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "LOOK_SECONDS", 0.01)
+    begun, feed = asyncio.Event(), fleet.app.state.parts.feed
+
+    async def endless(*_: Any, **__: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(documents, "find", endless)
+    key = await fleet.key()
+    async with line(fleet) as caller:
+        caller.send(f"GET /events HTTP/1.1\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+        await begun.wait()
+
+        feed._end(lambda _: True)
+
+        assert b"snapshot" not in await caller.reader.readuntil(b"0\r\n\r\n")
+
+
+async def test_a_stop_refuses_those_who_wait_for_a_process_that_hangs(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await populate(fleet.store, MANY)
+    await fleet.roster()
+    monkeypatch.setattr(reads, "STOP_SECONDS", 0)
+    os.kill((await processes_of(fleet))[-1].pid, signal.SIGSTOP)
+    waiting = asyncio.create_task(fleet.get("/v1/agents"))
+    await eventually(lambda: bool(fleet.app.state.parts.reads.under_way))
+
+    fleet.app.state.parts.reads.stop()
+
+    answer = await waiting
+    assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
 
 
 async def test_a_reader_that_takes_nothing_loses_its_place(

@@ -308,3 +308,11 @@ def test_an_agent_id_is_told_where_the_body_can_be_read_that_far_and_it_is_one(
     sent: bytes, agent_id: str | None
 ) -> None:
     assert agent_id_in(sent) == agent_id
+
+
+async def test_a_refusal_is_counted_by_its_code(fleet: Fleet) -> None:
+    await fleet.http.get("/v1/agents")
+
+    told = (await fleet.http.get("/metrics")).text
+
+    assert 'collector_refusals_total{code="unauthenticated"} 1.0' in told

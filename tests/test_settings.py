@@ -79,3 +79,8 @@ def test_an_address_is_a_host_and_a_port(listen: str, place: tuple[str, int]) ->
 def test_a_store_url_names_its_store(url: str) -> None:
     assert isinstance(store_for(Settings(store_url=url)), CloudStore)
     assert isinstance(store_for(Settings(store_url="sqlite:///a.db")), SelfHostedStore)
+
+
+def test_a_secret_that_is_set_and_empty_is_refused() -> None:
+    with pytest.raises(InvalidField, match="COLLECTOR_METRICS_KEY: is set and empty"):
+        Settings.from_environment({"COLLECTOR_METRICS_KEY": ""})

@@ -30,6 +30,7 @@ from collector.errors import (
     Unauthenticated,
 )
 from collector.logs import agent, caller, request_id
+from collector.settings import Settings
 from contract.vocabulary import MAX_HEAD_BYTES, MAX_HEADERS
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ MAX_PIPELINED: Final = 8
 PIECE_BYTES: Final = 1024
 # Descriptors that connections leave free, for the store, its files and the process that writes it.
 RESERVED_DESCRIPTORS: Final = 64
-# Without an app of ours, and so without settings.
-REQUEST_SECONDS: Final = 20
-# Of a header in the head: a colon, a space and the end of the line.
+# An app that is not the collector has no settings; this is its deadline.
+REQUEST_SECONDS: Final = Settings().request_seconds
+# A header takes this many bytes beside its name and value: colon, space, end of line.
 _AROUND_HEADER: Final = 4
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # What the app's lifespan gave; an app that is not the collector gives none.
+        # The app's lifespan provides the parts; another app provides none.
         self._parts: Parts | None = self.app_state.get("parts")
         self._seconds = self._parts.settings.request_seconds if self._parts else REQUEST_SECONDS
         self._is_within_a_request = False
@@ -80,7 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         # Bytes that were fed while the parser was within one head.
         self._fed_to_head = 0
-        # What was read and is not parsed yet.
+        # These bytes were read and are not parsed yet.
         self._unparsed = bytearray()
         self._waits_for_turn = False
         # Since when the client owes us something, by the loop's clock.
@@ -175,7 +176,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refusal is None:
             self._refuse(MalformedRequest(msg))
 
-    # What the parser finds.
+    # The parser calls these.
 
     def on_message_begin(self) -> None:
         self._is_within_a_request = self._is_within_a_head = True
@@ -210,7 +211,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(_too_large_head())
         raise httptools.HttpParserError("The head is too large.")
 
-    # What is answered.
+    # Answers.
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -233,7 +234,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unparsed.clear()
         self.flow.is_full = True
         self.flow.pause_reading()
+        self._give_up_body()
         self._end_refused()
+
+    def _give_up_body(self) -> None:
+        """The rest of a body never comes: its app stops waiting, and its answer goes nowhere."""
+        if not self._is_within_a_request or self._is_within_a_head:
+            return
+        if not (self.cycle.response_complete or self.cycle.response_started):
+            self.cycle.disconnected = self.cycle.response_complete = True
+            self.cycle.message_event.set()
 
     def _end_refused(self) -> None:
         """Answers leave in the order of their requests, so the refusal is the last."""
@@ -308,18 +318,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _end_late(self) -> None:
         """Whoever began a request hears why; where nothing was said, nothing is answered."""
-        late = self.cycle if self._is_within_a_request and not self._is_within_a_head else None
-        if late is not None and not late.response_complete:
-            if late.response_started:
-                self.transport.close()
-                return
-            # The app stops waiting for the rest of the body, and its answer goes nowhere.
-            late.disconnected = late.response_complete = True
-            late.message_event.set()
-        if self._is_within_a_request and (late is None or not late.response_started):
-            self._refuse(RequestTimeout(f"The request was not whole within {self._seconds} s."))
-        else:
+        has_a_head = self._is_within_a_request and not self._is_within_a_head
+        if not self._is_within_a_request or (has_a_head and self.cycle.response_started):
             self.transport.close()
+        else:
+            self._refuse(RequestTimeout(f"The request was not whole within {self._seconds} s."))
 
 
 class FewProtocol(BoundedProtocol):

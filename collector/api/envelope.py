@@ -29,7 +29,7 @@ _PROCESS: Final = secrets.token_hex(4).encode()
 _count = itertools.count(1)
 _ACCEPTABLE: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _FIELD: Final = re.compile(r"[a-z][a-z0-9_.]{0,63}")
-# Of a path, so much is told.
+# The log shows this much of a path.
 _MAX_PATH: Final = 512
 # Longer than any address; a trusted proxy may pass on something else.
 _MAX_PEER: Final = 64
@@ -97,7 +97,7 @@ def fresh_identity() -> bytes:
 
 
 def missing_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Those of the default headers that an answer does not have."""
+    """Return the default headers that the answer lacks."""
     there = {name.lower() for name, _ in headers}
     return [header for header in DEFAULT_HEADERS if header[0] not in there]
 
@@ -111,7 +111,7 @@ def log_request(method: str, path: str, status: int, client: Client) -> None:
 
 
 def refusal_facts(error: CollectorError | None, client: Client) -> dict[str, object]:
-    """What a refusal's line tells of it beside the caller; nothing of an answer that is none."""
+    """Return the fields of a refusal's log line; an answer that is no refusal has none."""
     if error is None:
         return {}
     return {

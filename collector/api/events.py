@@ -121,7 +121,10 @@ class Stream(EventSourceResponse):
         else:
             # No keepalive comes between the parts of a frame.
             async with self._send_lock:
-                await send_in_turns([chunk], self._turns, send)
+                await send_in_turns([chunk], self._turns, send, is_wanted=self._is_wanted)
+
+    def _is_wanted(self) -> bool:
+        return self._subscription is None or self._subscription.follower.is_wanted()
 
 
 async def nothing() -> AsyncGenerator[bytes]:

@@ -23,11 +23,11 @@ _URL: Final = HEARTBEAT.encode()
 
 
 class Head(NamedTuple):
-    """Of a beat that is framed by its length and leaves the connection open."""
+    """The head of a beat that is framed by its length and keeps the connection open."""
 
-    # By which it is known: it has a key in it.
+    # The head is known by its digest, because it has a key in it.
     digest: bytes
-    # That of the key.
+    # The digest of the key.
     key: bytes
     length: int
     # The caller's own, if it sent one.
@@ -103,7 +103,7 @@ class _Told:
         self.ends_the_head = False
 
     def length(self) -> int:
-        """Of the body; 0 if something else says where it ends, or whether it comes at all."""
+        """The length of the body; 0 if something else says where it ends, or whether it comes."""
         names = [name for name, _ in self.headers]
         if b"transfer-encoding" in names or b"expect" in names:
             return 0

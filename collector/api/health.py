@@ -64,14 +64,14 @@ async def readyz(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """What is counted, here unless it has an address of its own."""
+    """Serve the metrics, unless they have an address of their own."""
     if Parts.of(request).settings.metrics_listen is not None:
         raise HTTPException(404)
     return await scraped(request)
 
 
 async def scraped(request: Request) -> Response:
-    """What is counted, for whoever presents the key of the metrics, if there is one."""
+    """Serve the metrics to whoever presents their key, if they have one."""
     parts = Parts.of(request)
     wanted = parts.settings.metrics_key
     if wanted is not None and not _presents(request, wanted):
@@ -80,8 +80,12 @@ async def scraped(request: Request) -> Response:
 
 
 def _presents(request: Request, wanted: str) -> bool:
+    try:
+        presented = bearer(request.headers.raw)
+    except Unauthenticated:
+        return False
     # Compared in a time that does not depend on how much of it is right.
-    return hmac.compare_digest(bearer(request.headers.raw).encode("latin-1"), wanted.encode())
+    return hmac.compare_digest(presented.encode("latin-1"), wanted.encode())
 
 
 async def contract(_request: Request) -> Response:

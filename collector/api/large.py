@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -51,10 +51,21 @@ async def held_document(reads: Reads, question: Question) -> tuple[Document, Asy
         return document, held.pop_all()
 
 
-async def send_in_turns(pieces: Iterable[bytes], turns: Turns, send: Send) -> None:
-    """Send all of it, and the answer goes on; raise TimeoutError if its reader takes too long."""
+async def send_in_turns(
+    pieces: Iterable[bytes],
+    turns: Turns,
+    send: Send,
+    *,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> None:
+    """Send all of it, as long as it is wanted, and the answer goes on.
+
+    Raise TimeoutError if its reader takes too long.
+    """
     for part in parts(pieces):
         await turns.take()
+        if not is_wanted():
+            return
         async with asyncio.timeout(PART_SECONDS):
             await send({"type": "http.response.body", "body": part, "more_body": True})
 

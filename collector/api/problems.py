@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from collector.api.parts import Parts
 from collector.errors import (
     NO_ROUTE,
     CollectorError,
@@ -65,9 +66,10 @@ def problem(error: CollectorError) -> Response:
     return Response(to_json(body), status, dict(error.headers), "application/problem+json")
 
 
-async def on_collector_error(_request: Request, error: Exception) -> Response:
+async def on_collector_error(request: Request, error: Exception) -> Response:
     # A coroutine: a plain function would be sent to a thread, for every error.
     assert isinstance(error, CollectorError)
+    Parts.of(request).metrics.refusals.labels(error.code).inc()
     return refused(error)
 
 

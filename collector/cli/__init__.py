@@ -27,7 +27,8 @@ Examples:
 
 \b
 Exit codes:
-  0 done, 1 failed, 2 wrong usage or settings, 3 collector or store unreachable, 4 refused
+  0 done, 1 failed, 2 wrong usage or settings, 3 collector or store unreachable, 4 refused,
+  5 a collector that was told to stop had to be ended, because something in it hung
 """
 
 

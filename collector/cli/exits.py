@@ -18,6 +18,8 @@ _CODES = {
     "unauthenticated": REFUSED,
     "not_active": REFUSED,
     "quota_exceeded": REFUSED,
+    "too_many_reads": REFUSED,
+    "too_many_subscribers": REFUSED,
     "missing_scope": REFUSED,
     "not_a_backup": REFUSED,
     "file_exists": REFUSED,

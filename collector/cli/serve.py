@@ -42,6 +42,9 @@ COLLECT_AFTER = 50_000
 # How long a client may leave what it was sent unread before the system ends its connection.
 UNREAD_SECONDS = 30
 
+# The system keeps this much of what is not sent yet.
+UNSENT_BYTES = 128 * 1024
+
 # Workers beat every 15 s: their connections outlive several beats.
 KEEP_ALIVE_SECONDS = 75
 
@@ -260,6 +263,10 @@ def _listen(host: str, port: int, hosts: str, ports: str) -> socket.socket:
     # Named TCP, because an event loop sets TCP_NODELAY only on what says so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        # The system would keep megabytes for a slow reader and ask for more only when a third of
+        # them is gone, so that one who reads on would look like one who takes nothing.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # Accepted sockets inherit it. A client that takes nothing holds no memory of ours for long.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
