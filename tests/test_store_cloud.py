@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import InvalidatePoolError
 
-from collector.errors import StoreUnavailable
+from collector.errors import StoreUnavailable, Unstorable
 from collector.store import cloud
 from collector.store.cloud import CloudStore
 from tests.conftest import BACKENDS
@@ -73,6 +73,21 @@ async def test_a_locked_table_is_told_and_its_end_ends_it(store: CloudStore) -> 
         assert await other.fetchval(waiting) == 0
         assert await store.commit([beat("a")], now=START, gone=0)
     await other.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("wrong", [{"active_sessions": -1}, {"host": "\ud800"}])
+async def test_values_that_are_refused_cost_no_connection(
+    store: CloudStore, wrong: dict[str, Any]
+) -> None:
+    await store.commit([beat("a")], now=START, gone=0)
+    before = store._writer
+
+    with pytest.raises(Unstorable):
+        await store.commit([beat("b", **wrong)], now=START, gone=0)
+
+    assert await store.commit([beat("c")], now=START, gone=0)
+    assert store._writer is before
 
 
 @pytest.mark.anyio

@@ -37,6 +37,8 @@ MIGRATION_WAIT_SECONDS = 600
 MIGRATION_LOCK = 0x_C011EC70
 # What asyncpg raises when the server is gone, or refuses; the last when it is about to be gone.
 FAULTS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+# What asyncpg raises when values can't be stored; the connection is as good as before.
+REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, UnicodeError)
 
 _DIALECT = beat_sql.Dialect(
     distinct="IS DISTINCT FROM",
@@ -209,6 +211,8 @@ class CloudStore(RelationalStore):
         try:
             statement = await self._prepared(sql)
             rows: list[Any] = await statement.fetch(*args)
+        except REFUSED:
+            raise
         except (*FAULTS, asyncio.CancelledError):
             await self._drop_writer()
             raise
@@ -308,7 +312,6 @@ def _cause(error: DBAPIError) -> BaseException:
 
 
 def _store_error(error: BaseException) -> StoreError:
-    refused = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, UnicodeError)
-    if isinstance(error, refused):
+    if isinstance(error, REFUSED):
         return Unstorable("PostgreSQL refuses these values")
     return StoreUnavailable(f"PostgreSQL: {type(error).__name__}: {error}")
