@@ -16,8 +16,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from collector import keys
 from collector.errors import StoreTaken, StoreUnavailable
-from collector.store import selfhosted, sqlite_batches, writer_process
+from collector.store import selfhosted, sqlite_batches, writer, writer_process
 from collector.store.selfhosted import SelfHostedStore, only_collector
 from collector.values import NO_GAP
 from conformance.processes import is_alive
@@ -156,6 +157,27 @@ async def test_a_read_that_takes_too_long_is_told_and_its_thread_is_free_again(
         await store.close()
 
 
+async def test_a_write_that_was_given_up_before_it_began_is_not_made(
+    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selfhosted, "STATEMENT_SECONDS", 0.2)
+    path = Path(shutil.copy(migrated_file, tmp_path / "served.db"))
+    store = SelfHostedStore(path)
+    await store.open(serving=True)
+    key, _ = keys.mint("acme", ["read"], now=at(0))
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await store.add_key(key)
+    store._seconds = 30
+    # Behind it, in the one thread that writes.
+    await store.use_keys(["nobody's"], now=at(1))
+
+    assert await store.find_key(key.id) is None
+    await store.close()
+
+
 async def test_a_start_that_takes_long_is_waited_for_by_the_next_batch(
     store: SelfHostedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +192,42 @@ async def test_a_start_that_takes_long_is_waited_for_by_the_next_batch(
     await store.commit([beat("second")], now=at(1), gone=NO_GAP)
 
     assert writers() == {starting}
+
+
+async def test_a_failed_start_that_nobody_waited_for_is_not_told_to_the_next_batch(
+    store: SelfHostedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.commit([beat("before")], now=at(0), gone=NO_GAP)
+    (hanging,) = writers()
+    os.kill(hanging, signal.SIGSTOP)
+    monkeypatch.setattr(selfhosted, "ATTEMPT_SECONDS", 0.2)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        await store.commit([beat("lost")], now=at(1), gone=NO_GAP)
+    while any(task.get_name() == "writer-start" for task in asyncio.all_tasks()):
+        await asyncio.sleep(0)
+    monkeypatch.undo()
+
+    await store.commit([beat("after")], now=at(2), gone=NO_GAP)
+
+    assert await store.worker("acme", "after") is not None
+
+
+async def test_a_process_that_starts_while_the_store_is_closed_ends_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "END_SECONDS", 10)
+    made = writer.Writer(tmp_path / "store.db", lambda: None)
+    opening = asyncio.create_task(made.open())
+    while not made._processes:
+        await asyncio.sleep(0)
+    (process,) = made._processes
+
+    await made.close()
+
+    assert process.returncode == 0
+    with suppress(StoreUnavailable):
+        await opening
 
 
 async def test_a_defect_of_the_process_is_told_as_one(

@@ -254,23 +254,31 @@ async def within(seconds: float | None) -> AsyncIterator[None]:
 
 
 class Query:
-    """The work of one thread, which another one may interrupt while it lasts and not after."""
+    """The work of one thread, which another one may interrupt until it is done and not after."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._raw: sqlite3.Connection | None = None
+        self._is_given_up = False
 
     @contextmanager
     def on(self, raw: sqlite3.Connection) -> Iterator[None]:
-        self._raw = raw
+        self._use(raw)
         try:
             yield
         finally:
-            with self._lock:
-                self._raw = None
+            self._use(None)
+
+    def _use(self, raw: sqlite3.Connection | None) -> None:
+        """SQLite interrupts a statement alone: work that was given up between two ends here."""
+        with self._lock:
+            self._raw = None if self._is_given_up else raw
+            if self._is_given_up:
+                raise StoreUnavailable("nobody waits for this any more")
 
     def interrupt(self) -> None:
         with self._lock:
+            self._is_given_up = True
             if self._raw is not None:
                 self._raw.interrupt()
 

@@ -39,7 +39,7 @@ class Writer:
         # Whom the store is locked for is not gone before this process is.
         self._lock = lock
         self._link: Link | None = None
-        self._starting: asyncio.Task[Link] | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._is_closed = False
 
@@ -49,14 +49,9 @@ class Writer:
             raise StoreUnavailable("the store is closed")
         if self._link is not None and self._link.is_open:
             return
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._start(), name="writer-start")
-        starting = self._starting
-        try:
-            self._link = await asyncio.shield(starting)
-        finally:
-            if starting.done():
-                self._starting = None
+        await asyncio.shield(self._starting or self._begin())
+        if self._link is None:
+            raise StoreUnavailable("the store is closed")
 
     async def commit(self, beats: Sequence[Beat], now: int, gone: int) -> frozenset[str]:
         """As `Store.commit`. An empty batch only shows that one would be committed."""
@@ -72,9 +67,9 @@ class Writer:
         """It finishes what it was given, and ends; one that does not in time is ended."""
         self._is_closed = True
         self._hang_up()
-        if self._starting is not None:
-            await asyncio.wait([self._starting], timeout=END_SECONDS)
-            self._starting.cancel()
+        if (starting := self._starting) is not None:
+            await asyncio.wait([starting], timeout=END_SECONDS)
+            starting.cancel()
         ending = asyncio.to_thread(_end, self._processes)
         self._processes = []
         await ending
@@ -95,7 +90,7 @@ class Writer:
                 self._hang_up()
                 self._end_earlier()
                 if not self._is_closed:
-                    self._starting = asyncio.create_task(self._start(), name="writer-start")
+                    self._begin()
 
     def _hang_up(self) -> None:
         if self._link is not None:
@@ -108,7 +103,21 @@ class Writer:
             if process.poll() is None:
                 process.kill()
 
-    async def _start(self) -> Link:
+    def _begin(self) -> asyncio.Task[None]:
+        self._starting = asyncio.create_task(self._start(), name="writer-start")
+        # A failure that no caller waits for is no defect of ours: the next call starts anew.
+        self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._starting
+
+    async def _start(self) -> None:
+        try:
+            self._link = await self._connected()
+            if self._is_closed:
+                self._hang_up()
+        finally:
+            self._starting = None
+
+    async def _connected(self) -> Link:
         self._end_earlier()
         self._processes = [each for each in self._processes if each.poll() is None]
         ours = await asyncio.to_thread(self._spawn)
