@@ -45,9 +45,8 @@ class Listener:
 
     async def listen(self) -> None:
         """Say that this collector listens; before the first beat, so that a gap is known to it."""
-        self.listening_since = self._clock.now()
         try:
-            await self._listen(self.listening_since)
+            await self._listen()
         except StoreError:
             self.failed_at = self._clock.now()
             raise
@@ -55,9 +54,23 @@ class Listener:
             self.listening_since = None
         self.failed_at = None
 
-    async def _listen(self, now: int) -> None:
-        if self._is_time_to_look(now):
-            await self._mend(now)
+    async def _listen(self) -> None:
+        if self._is_time_to_look(self._begin()):
+            await self._look(self._begin())
+            # Many steps take longer than a gap: between them, this collector says that it listens.
+            while self.ahead is not None and await self._mend_some(self._begin()):
+                await self._say(self._begin())
+        await self._say(self._begin())
+
+    async def _mend_some(self, now: int) -> int:
+        return await self._store.mend(now=now, limit=MEND_AT_ONCE)
+
+    def _begin(self) -> int:
+        """The time of the next step, which alone is looked at for how long it hangs."""
+        self.listening_since = self._clock.now()
+        return self.listening_since
+
+    async def _say(self, now: int) -> None:
         gap = await self._store.listen(self._collector_id, now=now)
         if gap is not None:
             _log.warning("no collector listened for %d s", (gap.ended_at - gap.began_at) // SECOND)
@@ -68,14 +81,12 @@ class Listener:
         """Every minute; at once where time was set back, and until all is well."""
         return self.ahead is not None or not 0 <= now - self._looked_at < LOOK_EVERY
 
-    async def _mend(self, now: int) -> None:
-        """Look for stamps ahead of now, and end that they are."""
+    async def _look(self, now: int) -> None:
+        """Look for stamps ahead of now, which some wrong clock made."""
         found = await self._store.ahead(now=now)
         self.ahead = found if found.is_a_fault else None
         if self.ahead is not None:
             _log.warning("%s of now, by a wrong clock; they are mended", self.ahead)
-            while await self._store.mend(now=now, limit=MEND_AT_ONCE):
-                pass
         self._looked_at = now
 
     def gone(self) -> int:

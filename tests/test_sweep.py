@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from collector import gaps
 from collector.gaps import Listener
 from collector.store.protocol import Store
 from collector.sweep import Sweep
@@ -195,6 +198,28 @@ async def test_a_collector_that_runs_mends_what_comes_later(store: Store, clock:
     await live_through(60 + 30 + 5 + 2, clock, listener, sweep)
 
     assert await told(store) == [("worker-1", "offline")]
+
+
+async def test_a_collector_that_mends_for_long_listens_meanwhile(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gaps, "MEND_AT_ONCE", 1)
+    honest = store.mend
+
+    async def slowly(*, now: int, limit: int) -> int:
+        clock.move(10)
+        return await honest(now=now, limit=limit)
+
+    await run_ahead(store, clock, "worker-1", "worker-2", "worker-3")
+    monkeypatch.setattr(store, "mend", slowly)
+    listener = Listener(store, clock, "one")
+
+    await listener.listen()
+    monkeypatch.undo()
+    await listener.listen()
+
+    assert await store.gaps(since=0) == []
+    assert await store.ahead(now=clock.now()) == Ahead(0, 0, 0, 0)
 
 
 async def test_a_clock_that_is_set_back_is_noticed_at_once(store: Store, clock: TestClock) -> None:
