@@ -211,7 +211,8 @@ class Keyring:
         if principal is not None:
             self._hits += 1
         else:
-            principal = await self._unknown(shown, presented)
+            asked_at = self._clock.now() if at is None else at
+            principal = await self._unknown(shown, presented, asked_at)
         if principal is None:
             raise Unauthenticated(REFUSED)
         # Compared at each use: a key ends in time also while the store can't be asked.
@@ -266,7 +267,7 @@ class Keyring:
                 tell(changes)
         self._revision = changes.revision
 
-    async def _unknown(self, digest: bytes, presented: str) -> Principal | None:
+    async def _unknown(self, digest: bytes, presented: str, at: int) -> Principal | None:
         key_id = presented.removeprefix(KEY_PREFIX)[:KEY_ID_LENGTH]
         ended = self._ended.get(digest)
         if ended or _SHAPE.fullmatch(presented) is None or self._is_wrong(digest, key_id):
@@ -275,16 +276,18 @@ class Keyring:
         self._metrics.key_cache.labels("miss").inc()
         # A caller that goes away must not cancel the others' verification.
         return await asyncio.shield(
-            self._under_way.get(digest) or self._start(digest, key_id, presented)
+            self._under_way.get(digest) or self._start(digest, key_id, presented, at)
         )
 
-    def _start(self, digest: bytes, key_id: str, presented: str) -> asyncio.Task[Principal | None]:
+    def _start(
+        self, digest: bytes, key_id: str, presented: str, at: int
+    ) -> asyncio.Task[Principal | None]:
         if len(self._under_way) >= MAX_UNVERIFIED:
             raise Overloaded("Too many keys wait to be verified.")
         if self._waiting[key_id] >= MAX_UNVERIFIED_SAME_ID:
             raise Overloaded("Too many attempts at this key wait to be verified.")
         self._waiting[key_id] += 1
-        task = asyncio.create_task(self._verify(digest, key_id, presented))
+        task = asyncio.create_task(self._verify(digest, key_id, presented, at))
         self._under_way[digest] = task
         task.add_done_callback(lambda _: self._finish(digest, key_id))
         return task
@@ -293,29 +296,31 @@ class Keyring:
         del self._under_way[digest]
         self._waiting -= Counter([key_id])
 
-    async def _verify(self, digest: bytes, key_id: str, presented: str) -> Principal | None:
-        principal = await self._principal(key_id, presented)
+    async def _verify(
+        self, digest: bytes, key_id: str, presented: str, at: int
+    ) -> Principal | None:
+        principal = await self._principal(key_id, presented, at)
         # Nothing is awaited since the revision was compared: no revocation comes in between.
         self._remember(digest, principal)
         return principal
 
-    async def _principal(self, key_id: str, presented: str) -> Principal | None:
+    async def _principal(self, key_id: str, presented: str, at: int) -> Principal | None:
         # A key that changes while it is being verified is looked at again.
         while True:
             revision = self._revision
             key = await self._look_ups.find(key_id)
             if key is None:
                 return None
-            is_active = key.is_active(self._clock.now())
             # Whose key it was is for the log alone, and worth a digest when nobody else waits.
-            if not is_active and len(self._under_way) > 1:
+            if not key.is_active(at) and len(self._under_way) > 1:
                 return None
             self._metrics.argon2_runs.inc()
             loop = asyncio.get_running_loop()
             if not await loop.run_in_executor(self._pool, _matches, key.digest, presented):
                 return None
             if revision == self._revision:
-                ends_at = key.expires_at if is_active else 0
+                # When it expires is compared by each caller with its own time.
+                ends_at = key.expires_at if key.revoked_at is None else 0
                 return Principal(key.tenant_id, frozenset(key.scopes), key.id, ends_at)
 
     def _is_wrong(self, digest: bytes, key_id: str) -> bool:

@@ -224,6 +224,24 @@ async def test_a_key_ends_in_time_also_while_the_store_is_away(
         await counted.ring.identify(plaintext)
 
 
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_key_that_is_new_to_us_is_judged_by_the_time_of_the_beat(
+    store: Store, counted: Counted, clock: TestClock, is_busy: bool
+) -> None:
+    stamp = clock.now()
+    ends_at = stamp + SECOND
+    _, plaintext = await keys.create(store, "acme", ["ingest"], now=stamp, expires_at=ends_at)
+    other = await minted(store)
+    clock.move(1)
+
+    busy = [counted.ring.identify(other)] if is_busy else []
+    who, *_ = await asyncio.gather(counted.ring.identify(plaintext, at=stamp), *busy)
+
+    assert who.key_id == plaintext[3:11]
+    with pytest.raises(Unauthenticated):
+        await counted.ring.identify(plaintext, at=ends_at)
+
+
 async def test_a_key_revoked_while_it_is_verified_is_refused(
     store: Store, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
