@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 from collector.cli.watchdog import Watchdog
 from collector.metrics import DIRECTORY, forget_process
@@ -39,16 +40,18 @@ class Supervisor:
         self._count = count
         self._stopping = asyncio.Event()
         self._lifeline = os.pipe()
-        # From now on, not only from the first child on: a signal ends it in order.
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop_all)
+        self._loop = asyncio.get_running_loop()
         grace = settings.shutdown_seconds + KILL_AFTER_SECONDS + END_AFTER_SECONDS
         self._watchdog = Watchdog(grace, lambda: None)
+        # From now on, not only from the first child on: a signal ends it in order.
+        # Not the loop's own handlers: the watchdog starts although the loop hangs.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop_all)
 
-    def _stop_all(self) -> None:
+    def _stop_all(self, _number: int, _frame: FrameType | None) -> None:
         self._watchdog.start()
-        self._stopping.set()
+        with suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def run(self) -> None:
         with _metrics_directory() as directory:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable
 
 from collector.cli.exits import CUT_OFF
 
-# What is left of the time for the end itself: the last line of the log, and the writer's process.
+# The end itself takes this long: the last log line, and the end of the writer's process.
 RESERVE_SECONDS = 0.5
 # A log that nobody reads hangs as well.
 LOG_SECONDS = 0.2
@@ -27,14 +28,15 @@ class Watchdog:
     def __init__(self, seconds: float, abandon: Callable[[], None]) -> None:
         self._seconds = seconds
         self._abandon = abandon
-        self._thread: threading.Thread | None = None
+        self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._end, name="watchdog", daemon=True).start()
 
     def start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._end, name="watchdog", daemon=True)
-            self._thread.start()
+        """Safe in a signal's handler: one that started a thread could wait for itself."""
+        self._told.put(None)
 
     def _end(self) -> None:
+        self._told.get()
         time.sleep(self._seconds - min(RESERVE_SECONDS, self._seconds / 4))
         _within_a_moment(self._tell)
         _within_a_moment(self._abandon)
