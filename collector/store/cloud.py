@@ -19,25 +19,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from collector.errors import StoreError, StoreUnavailable, Unstorable
 from collector.store import audit, migrations, telling, workers
 from collector.store import beats as beat_sql
+from collector.store.bounds import ATTEMPT_SECONDS, CLOSE_SECONDS, LOCK_SECONDS
 from collector.store.relational import P, RelationalStore, T, Work
 from collector.store.wakeups import Wakeups
 from collector.values import NEVER, NO_GAP, Act, Beat, Gap, Silent
 
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 10
-# One use of the writer, from its turn to its rows. Less than two of these pass before a beat is
-# refused (`intake`); a wait for a lock ends sooner, so that it may be tried twice.
-ATTEMPT_SECONDS = 4
-LOCK_MILLISECONDS = 2500
-# What connections get to end, when the store is closed; the server ends those that we leave.
-CLOSE_SECONDS = 1
 # Another migration may take its time, but not for ever.
 MIGRATION_WAIT_SECONDS = 600
 # Any number will do, as long as no other program on this database locks it.
 MIGRATION_LOCK = 0x_C011EC70
-# What asyncpg raises when the server is gone, or refuses; the last when it is about to be gone.
+# asyncpg raises these when the server is gone, or refuses; the last when it is about to be gone.
 FAULTS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-# What asyncpg raises when values can't be stored; the connection is as good as before.
+# asyncpg raises these when values can't be stored; the connection is as good as before.
 REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, UnicodeError)
 
 _DIALECT = beat_sql.Dialect(
@@ -59,7 +54,7 @@ told AS ({telling.told(_DIALECT, _UP)}){_NUMBER}"""
 # The server ends by itself what we no longer wait for: else it would queue for a lock for ever.
 SET_UP = f"""
 SET plan_cache_mode = force_generic_plan;
-SET lock_timeout = {LOCK_MILLISECONDS};
+SET lock_timeout = {round(LOCK_SECONDS * 1000)};
 SET statement_timeout = {ATTEMPT_SECONDS * 1000}"""
 REACH = "SELECT NULL WHERE false"
 COMMIT = f"""
@@ -127,6 +122,7 @@ class CloudStore(RelationalStore):
     async def close(self) -> None:
         await self._wakeups.close()
         await self._drop_writer()
+        # The server ends the connections that are left.
         with suppress(TimeoutError, *FAULTS):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._engine.dispose()

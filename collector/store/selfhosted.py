@@ -26,18 +26,17 @@ from collector.errors import StoreError, StoreTaken, StoreUnavailable
 from collector.store import audit, migrations, telling, workers
 from collector.store import beats as beat_sql
 from collector.store import sqlite_batches as batches
+from collector.store.bounds import ATTEMPT_SECONDS, CLOSE_SECONDS
 from collector.store.relational import P, RelationalStore, T, Work
-from collector.store.writer import ATTEMPT_SECONDS, Writer
+from collector.store.writer import Writer
 from collector.values import NEVER, NO_GAP, Act, Beat, Gap, Silent
 
 OLDEST_SQLITE = (3, 35, 0)  # the first with RETURNING
 READERS = 4
 LOCK_ATTEMPTS = 50
 LOCK_PAUSE_SECONDS = 0.02
-# What a collector waits for a thread, its turn included; a person waits for as long as it takes.
+# A collector waits this long for a thread and its turn; the command line waits without a limit.
 STATEMENT_SECONDS = 10
-# What threads and the turn get to end, when the store is closed.
-CLOSE_SECONDS = 1
 
 QUIET = """
 UPDATE temp.batch AS b SET last_seen = (
@@ -96,7 +95,7 @@ class SelfHostedStore(RelationalStore):
     async def close(self) -> None:
         pools = (self._write_thread, self._readers)
         ended = [asyncio.create_task(asyncio.to_thread(pool.shutdown)) for pool in pools]
-        # Who serves waits no longer than this for a thread that hangs.
+        # A collector waits no longer than this for a thread that hangs.
         await asyncio.wait(ended, timeout=self._seconds and CLOSE_SECONDS)
         # After a batch that is under way, as the pools do.
         async with AsyncExitStack() as held:

@@ -15,12 +15,11 @@ from typing import Any, Final
 from collector.errors import StoreError, StoreUnavailable, Unstorable
 from collector.store import beats as beat_sql
 from collector.store import telling
+from collector.store.bounds import LOCK_SECONDS
 from collector.values import Beat
 
-# How long somebody at the command line waits for others who write.
+# Somebody at the command line waits this long for others who write.
 BUSY_SECONDS = 10
-# How long a collector does: a beat that waits for it twice is refused in time (`intake`).
-SERVING_BUSY_SECONDS = 2.5
 # A batch goes in by statements of at most this many rows: 1024 × 16 values is within SQLite's
 # limit of 32,766, and the few sizes below it stay prepared.
 CHUNK = 1024
@@ -71,8 +70,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def wait_briefly(raw: sqlite3.Connection) -> None:
-    """Of a collector's connections none waits for others as long as a person would."""
-    raw.execute(f"PRAGMA busy_timeout = {round(SERVING_BUSY_SECONDS * 1000)}")
+    """A collector's connection waits less long for other writers than a person's does."""
+    raw.execute(f"PRAGMA busy_timeout = {round(LOCK_SECONDS * 1000)}")
 
 
 def configure(raw: sqlite3.Connection, _record: object = None) -> None:

@@ -15,10 +15,11 @@ from contextlib import suppress
 
 import asyncpg
 
+from collector.store.bounds import CLOSE_SECONDS
+
 CHANNEL = "collector_changes"
 PAUSE_SECONDS = 0.1
 RECONNECT_SECONDS = 1.0
-CLOSE_SECONDS = 1.0
 # PostgreSQL refuses payloads of 8,000 bytes; past this everybody looks for themselves.
 MAX_PAYLOAD = 7_000
 

@@ -16,12 +16,9 @@ from collector.store import writer_process
 from collector.store.writer_process import DEFECT, LENGTH, Reply, framed, unframed
 from collector.values import Beat
 
-# From its turn to its answer a batch may take so long: less than two of these pass before a beat
-# is refused (`intake`).
-ATTEMPT_SECONDS = 4
 # A machine under load takes long to start a process, and ending it would not make that faster.
 START_SECONDS = 15
-# What it was given last may be written yet, when the store is closed.
+# The process gets this long to write its last batch when the store is closed.
 END_SECONDS = 1.5
 
 _FAULTS = {fault.__name__: fault for fault in (StoreUnavailable, Unstorable)}
@@ -36,7 +33,7 @@ class Writer:
 
     def __init__(self, path: Path, lock: Callable[[], IO[str] | None]) -> None:
         self._path = path
-        # Whom the store is locked for is not gone before this process is.
+        # The process inherits the lock, so the store stays locked until it has ended too.
         self._lock = lock
         self._link: Link | None = None
         self._starting: asyncio.Task[None] | None = None
