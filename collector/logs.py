@@ -22,7 +22,7 @@ from collector.redaction import redacted
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 # The tenant and the key's id, once they are known.
 caller: ContextVar[tuple[str, str] | None] = ContextVar("caller", default=None)
-# What the request is refused with.
+# The error that the request is refused with.
 refusal: ContextVar[CollectorError | None] = ContextVar("refusal", default=None)
 # Whose beat the request is, once its body was read.
 agent: ContextVar[str | None] = ContextVar("agent", default=None)
@@ -38,7 +38,7 @@ ExceptionInfo = (
 )
 Kind = int | tuple[str, int, Place | None]
 
-# What the line of a refusal has beside its message.
+# These fields stand on a refusal's line beside its message.
 _FACTS = ("code", "fields", "peer", "agent_id")
 _PLAIN = re.compile(r"[\w.:,/-]+", re.ASCII)
 
@@ -88,7 +88,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _facts(record: logging.LogRecord) -> dict[str, str | list[str]]:
-    """What is known of these, without keys."""
+    """Return the record's facts, with keys cut out."""
     facts: dict[str, str | list[str]] = {}
     for name in _FACTS:
         value = getattr(record, name, None)

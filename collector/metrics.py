@@ -42,7 +42,7 @@ class Metrics:
         GCCollector(registry=registry)
         self._readings: list[tuple[Gauge, Callable[[], float]]] = []
         self._tallies: list[tuple[Counter, Callable[[], int]]] = []
-        # What was last made for those who ask, when, and what is being made now.
+        # The newest exposition, when it was made, and the task that makes the next one.
         self._rendered = b""
         self._rendered_at = -math.inf
         self._rendering: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""What looks like a key, and how it is kept out of what is logged or sent back.
+"""Recognizes keys in text, and keeps them out of logs and answers.
 
 A key is known by its prefix, and its secret without the prefix by alphabet and length, in either
 case and also where it is percent-encoded. Ids of other lengths are left as they are.

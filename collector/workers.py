@@ -118,7 +118,10 @@ def _cpu_pct(value: float | None) -> float | None:
 
 
 def ended(gaps: Iterable[Gap], now: int) -> list[Gap]:
-    """Those that are over. One that ends more than 5 s ahead of now is the fault of some clock."""
+    """Return the gaps that are over.
+
+    One that ends more than STAMP_AHEAD_SECONDS ahead of now is the fault of some clock.
+    """
     return [gap for gap in gaps if gap.ended_at <= now + STAMP_AHEAD_SECONDS * SECOND]
 
 

@@ -48,7 +48,7 @@ UNSENT_BYTES = 128 * 1024
 # Workers beat every 15 s: their connections outlive several beats.
 KEEP_ALIVE_SECONDS = 75
 
-# Of COLLECTOR_SHUTDOWN_SECONDS, what requests get to be answered in.
+# Requests get this share of COLLECTOR_SHUTDOWN_SECONDS to be answered.
 ANSWERING_SHARE = 0.6
 
 EXAMPLES = """
@@ -68,7 +68,7 @@ class AddressTaken(CollectorError):
 def _descriptors(
     _ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> tuple[int, ...] | None:
-    """What a supervisor hands on: its lifeline, its listening socket, and one for metrics."""
+    """A supervisor hands on its lifeline, its listening socket and one for metrics."""
     return None if value is None else tuple(map(int, value.split(",")))
 
 

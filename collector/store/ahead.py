@@ -1,7 +1,7 @@
 """Stamps ahead of now, which some wrong clock made: how many there are, and their end.
 
-More than 5 s ahead is a fault. Until it comes, such a stamp would keep a silent worker alive and
-hold every announcement back.
+A stamp more than STAMP_AHEAD_SECONDS ahead is a fault. Until its time comes, it would keep a silent
+worker alive and hold every announcement back.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def read(conn: Connection, tenant_id: str, before: int | None, limit: int) -> li
 
 
 def prune(conn: Connection, before: int, limit: int) -> int:
-    """In the order of the ids, by an index: no more than `limit` rows are looked at."""
+    """Delete in the order of the ids, so that an index bounds the rows that are looked at."""
     oldest = select(_c.id, _c.at).order_by(_c.id).limit(limit).subquery()
     # SQLite gives the highest id out anew once its row is gone.
     newest = select(func.max(audit.alias().c.id)).scalar_subquery()

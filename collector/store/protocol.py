@@ -51,7 +51,10 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """By this another process of the machine opens the same store; it may hold a password."""
+        """The URL by which another process of this machine opens the same store.
+
+        It may hold a password.
+        """
         ...
 
     async def open(self, *, serving: bool = False) -> None:
@@ -72,7 +75,7 @@ class Store(Protocol):
     def abandon(self) -> None:
         """Leave nothing running, at once, for this process is about to end; from any thread.
 
-        Whatever was committed stays so, and what was not asked for anybody has an answer to.
+        Whatever was committed stays so. A batch that is not committed was not acknowledged.
         """
         ...
 
@@ -246,7 +249,7 @@ class Store(Protocol):
         ...
 
     async def ahead(self, *, now: int) -> Ahead:
-        """How many stamps are more than 5 s ahead of `now`, which some wrong clock made."""
+        """How many stamps some wrong clock made, more than STAMP_AHEAD_SECONDS ahead of `now`."""
         ...
 
     async def mend(self, *, now: int, limit: int) -> int:

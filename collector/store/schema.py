@@ -197,7 +197,7 @@ audit = Table(
     PrimaryKeyConstraint("tenant_id", "id", name="audit_pkey"),
 )
 Index("audit_of_tenant", audit.c.tenant_id, audit.c.id).ddl_if(dialect="sqlite")
-# By which its old end is found; SQLite's rows are in that order.
+# This index finds the audit's old end; SQLite's rows are in that order already.
 Index("audit_in_order", audit.c.id).ddl_if(dialect="postgresql")
 
 # One row, bumped by every change of a key: what the processes poll.
