@@ -24,7 +24,7 @@ from benchmarks.stage import Stage, stage
 from benchmarks.stretch import Stretch, stretch
 from benchmarks.undefended import Defence
 
-# What may be wrong; a control has to be wrong in the respect that its defence is for.
+# A collector may be wrong in these respects; a control has to be wrong in the one of its defence.
 Respect = Literal["memory", "beats", "answers", "ends", "ready", "back", "stops"]
 
 TENANTS, WORKERS, BEATS_A_SECOND = 4, 400, 200
@@ -44,7 +44,7 @@ class Scale:
     slack_seconds: float = 5
     headers_bytes: int = 62 * MB
     url_bytes: int = 128 * MB
-    # Of each kind.
+    # So many requests of each kind are left half sent.
     halves: int = 2000
     request_seconds: int = 5
     shutdown_seconds: int = 5
@@ -78,7 +78,7 @@ class Answer:
 
 
 class Besieged:
-    """What an attack may use, and where it says what it found."""
+    """An attack uses this, and notes here what it found."""
 
     def __init__(self, stage: Stage, fleet: Fleet, scale: Scale, stretch: Stretch | None) -> None:
         self.stage = stage

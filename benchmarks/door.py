@@ -38,7 +38,7 @@ Exit codes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one attack came to on one collector; beats' times are in milliseconds."""
+    """The outcome of one attack on one collector; beats' times are in milliseconds."""
 
     attack: str
     store: Kind
@@ -46,7 +46,7 @@ class Outcome:
     without: str | None
     shows: str | None
     tried: int
-    # By respect, and in words.
+    # How often each respect was wrong, and the same in words.
     wrong: dict[str, int]
     details: list[str]
     peak_bytes: int
@@ -193,7 +193,7 @@ def named_faults(outcome: Outcome) -> list[str]:
 
 
 def _raise_descriptors() -> None:
-    """As many as this user may have: thousands of connections have two ends on this machine."""
+    """Raise the limit to the user's: thousands of connections have two ends on this machine."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

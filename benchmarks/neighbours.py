@@ -61,7 +61,7 @@ class Neighbourhood:
         await muster(self.stage.store, self.others)
 
     async def crowd(self, name: str) -> Crowd:
-        """Those readers with what they need to be let in."""
+        """Return the readers of that name, with what they need to be let in."""
         asked = CROWDS[name]
         if name == METRICS:
             return asked

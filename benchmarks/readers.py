@@ -33,7 +33,7 @@ REFUSED_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Crowd:
-    """What all of them ask for."""
+    """All readers ask for this."""
 
     path: str
     connections: int
@@ -59,7 +59,7 @@ class Answers:
 
 
 class Tally:
-    """What this process was answered."""
+    """Counts the answers that this process got."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
@@ -105,7 +105,7 @@ class Reader(asyncio.Protocol):
 
 
 async def read(host: str, port: int, crowd: Crowd) -> None:
-    """Until the input ends."""
+    """Read until the input ends."""
     tally, loop = Tally(), asyncio.get_running_loop()
 
     async def read_for_ever() -> None:

@@ -96,7 +96,7 @@ def _filled(page: str, tables: Mapping[str, str]) -> str:
 
 
 def _door() -> str:
-    """What the proof of the door has found, if that is kept."""
+    """Return what the proof of the door has found, if that is kept."""
     if not DOOR.exists():
         return ""
     outcomes = [Outcome(**each) for each in json.loads(DOOR.read_text())["outcomes"]]

@@ -1,4 +1,4 @@
-"""What the tables of docs/performance.md and the README say, row by row."""
+"""The rows of the tables in docs/performance.md and the README."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.neighbours import CROWDS
 
 @dataclass(frozen=True)
 class Row:
-    """What a table says of both stores; several figures stand in one cell, in turn."""
+    """A row says the same of both stores; several figures stand in one cell, in turn."""
 
     label: str
     sqlite: Sequence[str]
@@ -27,7 +27,7 @@ def _both(label: str, *names: str) -> Row:
 
 
 def _one(label: str, *names: str) -> Row:
-    """Of code that is the same for both."""
+    """A row about code that both stores share has one figure for both."""
     return Row(label, names, ())
 
 
@@ -197,7 +197,7 @@ HEADLINES = (
         _FLOOD.format(wrong="unknown keys"),
     ),
 )
-# Of the chapters on neighbours and quotas, which an older run does not have.
+# These rows are of the chapters on neighbours and quotas, which an older run does not have.
 BESIDE = (
     _both("beats with quotas on, of without", "{store}: beats with quotas on, of without"),
     *(

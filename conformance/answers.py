@@ -11,7 +11,7 @@ import httpx2
 from conformance import expect
 from conformance.expect import Breach
 
-# Of an answer in a report; the report itself cuts it further, once it has hidden the keys.
+# A report keeps this much of an answer, and cuts it further once it has hidden the keys.
 LONGEST = 20_000
 
 
@@ -48,7 +48,7 @@ class Answer:
 
     @property
     def gist(self) -> str:
-        """What must be the same however the request was framed: times and ids are not."""
+        """The part that is the same however the request was framed: times and ids are not."""
         kind = self.headers.get("content-type", "")
         is_problem = kind.split(";")[0] == "application/problem+json"
         return f"{self.status} {self.text}" if is_problem else str(self.status)

@@ -186,7 +186,7 @@ async def _judge_one(case: Case, trial: Trial, missing: Sequence[str]) -> Outcom
 
 
 def _disagreement(case: Case, trials: Sequence[Trial]) -> Outcome | None:
-    """What was answered to the same heartbeat in two framings, where that is not the same."""
+    """Tell where two framings of the same heartbeat got different answers."""
     one = trials[0].posts
     for other in (trial.posts for trial in trials[1:]):
         assert one.framing is not None

@@ -27,7 +27,7 @@ ANSWER_SECONDS = 20
 # Longer than any head or body of an answer to a heartbeat.
 READ_LIMIT = 1 << 20
 CHUNK = 1000
-# Of what a client has not read yet; the system makes the least of it that it may.
+# A client that does not read asks for this buffer; the system gives it the smallest that it has.
 SMALLEST_BUFFER = 1024
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -61,9 +61,9 @@ class Address:
 
     host: str
     port: int
-    # What the Host header says.
+    # The Host header says this.
     authority: str
-    # Before every path.
+    # This stands before every path.
     prefix: str
     context: ssl.SSLContext | None
     turns: asyncio.Semaphore = field(repr=False)

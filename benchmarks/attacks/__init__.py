@@ -20,7 +20,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Attack:
-    """What is done to a collector, and how that one is set up."""
+    """An attack on a collector, and how that collector is set up."""
 
     make: Callable[[Besieged], Awaitable[None]]
     controls: Sequence[Control]

@@ -28,7 +28,7 @@ class Poured:
 
     @property
     def status(self) -> int:
-        """Of the first answer; 0 where there is none."""
+        """The first answer's status; 0 where no answer came."""
         return int(self.beginning[9:12] or 0)
 
 
@@ -83,7 +83,7 @@ async def pour(on: Besieged, opening: bytes, piece: bytes, size: int) -> Poured:
                     await loop.sock_sendall(connection, block)
                     found.sent += len(block)
         if not on.peak.is_too_high:
-            # Who sends ahead without an end waits for no end either.
+            # A flood that sends ahead without an end waits for no end either.
             await asyncio.wait([reading], timeout=on.scale.slack_seconds if opening else 0)
         reading.cancel()
         # The loop must not watch a socket that is closed.

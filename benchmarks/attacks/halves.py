@@ -25,7 +25,7 @@ KINDS = {
 OPENING_AT_ONCE = 200
 # Descriptors that this process needs for all else.
 OURS = 500
-# Of all connections, the share that fits below the collector's limit.
+# This share of all connections fits below the collector's limit.
 TAKEN_IN = 0.75
 
 
@@ -50,7 +50,7 @@ def settings(scale: Scale) -> Mapping[str, str]:
 
 
 def each_kind(scale: Scale) -> int:
-    """As many as asked for, or as this process may have open."""
+    """Return how many are asked for, or how many this process may have open if that is less."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(scale.halves, (limit - OURS) // len(KINDS))
 

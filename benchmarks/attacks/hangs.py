@@ -42,7 +42,7 @@ Hanging = Callable[[], AbstractAsyncContextManager[None]]
 
 @dataclass
 class Seen:
-    """What was answered to those who asked while the store hung, and when it was back."""
+    """The answers that callers got while the store hung, and after it was back."""
 
     began_at: float = 0
     ended_at: float = 0
@@ -232,7 +232,7 @@ async def _locked_table(on: Besieged) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _locked_file(on: Besieged) -> AsyncIterator[None]:
-    """By this process, as the command line would."""
+    """This process locks the file, as the command line would."""
     path = make_url(on.stage.url).database
     assert path is not None
     connection = sqlite3.connect(path, timeout=LOCK_WAIT_SECONDS, isolation_level=None)

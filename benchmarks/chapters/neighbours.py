@@ -1,4 +1,4 @@
-"""What one tenant's reads take from the others: their beats beside it, and the memory it takes.
+"""Measures what one tenant's reads take from the others: beats beside them, and memory.
 
 Each attack is made twice, in turns: on the collector whose beats are measured, and on another one
 of the same machine, with a store of its own of the same kind. The machine is as busy both times,

@@ -1,4 +1,4 @@
-"""What quotas cost those who keep within them: beats a second with them, of without."""
+"""Measures what quotas cost tenants that keep within them: beats a second with and without."""
 
 from __future__ import annotations
 

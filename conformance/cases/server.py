@@ -18,7 +18,7 @@ AHEAD = 20
 # A roster of some megabytes: far more than the system keeps of what a client has not read.
 LONG_TEXT = "\N{GRINNING FACE}" * 256
 LONG_ROSTER = 500
-# Those under way, those that wait, and some more.
+# More reads than may be under way and wait together.
 MORE_READS_THAN_PLACES = 80
 CAPABILITIES = {
     "audit", "conflict", "events", "filters", "gaps", "keys", "leave", "openorca", "paging",

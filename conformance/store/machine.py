@@ -174,7 +174,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(back=st.sampled_from([0, 5 * SECOND, 5 * SECOND + 1, 60 * SECOND, 7200 * SECOND]))
     def mend(self, back: int) -> None:
-        """As by a collector that starts after the clock was set back by so much."""
+        """Mend as a collector does that starts after the clock was set back by so much."""
         known = list(self.model.rows)
         self._read(call("ahead", now=self.now - back))
         self._do(call("mend", now=self.now - back, limit=MANY), known)

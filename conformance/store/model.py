@@ -408,7 +408,7 @@ def _is_ahead(row: Row, now: int) -> bool:
 
 
 def _pull_back(row: Row, now: int) -> None:
-    """As if its last beat had come one interval ago; a lost worker stays lost."""
+    """Make it look as if its last beat had come one interval ago; a lost worker stays lost."""
     seen, conflict = row.worker.last_seen, row.worker.conflict_seen
     if seen > now + AHEAD:
         seen = now - (TTL + 1 if row.worker.reported == "lost" else BETWEEN_BEATS)
