@@ -13,7 +13,7 @@ from collector.api.connection import MAX_PIPELINED, PIECE_BYTES, BoundedProtocol
 from collector.store.protocol import Store
 from contract.vocabulary import MAX_HEAD_BYTES, MAX_HEADERS
 from tests.fleet import Fleet, TestClock
-from tests.test_wire import line, request
+from tests.test_wire import both_ends, line, request
 
 pytestmark = pytest.mark.anyio
 
@@ -146,11 +146,16 @@ async def test_a_connection_that_says_nothing_is_ended(hasty: Fleet) -> None:
 
 
 async def test_a_connection_that_beats_outlives_the_deadline_of_a_request(hasty: Fleet) -> None:
-    async with line(hasty) as steady:
+    async with both_ends(hasty) as (steady, theirs):
         for _ in range(3):
             steady.send(await request(hasty, "steady"))
             assert (await steady.answer())[0] == 202
-            await asyncio.sleep(0.6)
+            # The deadline of what the client owed before this beat.
+            theirs._owes_since = theirs.loop.time() - 2
+            theirs._on_deadline()
+        steady.send(FIRST, b"\r\n")
+
+        assert (await steady.answer())[0] == 200
 
 
 async def test_connections_leave_descriptors_for_the_store(

@@ -56,6 +56,15 @@ class Collector:
                 await asyncio.sleep(0.05)
         return named
 
+    async def until_waiting(self, beats: int) -> None:
+        """Until so many beats wait for their commit."""
+        async with asyncio.timeout(REFUSED_SECONDS):
+            while f"\ncollector_queue_beats {beats}.0\n" not in await self._metrics():
+                await asyncio.sleep(0.05)
+
+    async def _metrics(self) -> str:
+        return (await self.http.get("/metrics")).text
+
     async def until_ready(self) -> None:
         async with asyncio.timeout(REFUSED_SECONDS):
             while await self.unready():
@@ -197,7 +206,7 @@ async def stopped(collector: Collector) -> int:
 async def test_a_stop_ends_in_time_while_a_commit_hangs(stopping: Collector) -> None:
     async with locked(stopping):
         beats = [asyncio.create_task(stopping.beat(f"worker-{n}")) for n in range(4)]
-        await asyncio.sleep(0.1)
+        await stopping.until_waiting(len(beats))
         await stopped(stopping)
 
     answers = await asyncio.gather(*beats, return_exceptions=True)
@@ -207,7 +216,7 @@ async def test_a_stop_ends_in_time_while_a_commit_hangs(stopping: Collector) -> 
 async def test_a_stop_ends_in_time_while_the_writer_stands_still(stopping: Collector) -> None:
     async with stopped_writer(stopping):
         under_way = asyncio.create_task(stopping.beat())
-        await asyncio.sleep(0.1)
+        await stopping.until_waiting(1)
         await stopped(stopping)
         with suppress(httpx2.TransportError):
             await under_way
@@ -247,7 +256,7 @@ async def test_a_stop_ends_in_time_while_the_server_is_silent(
             relay.passes.clear()
             asked = [made.beat(), made.http.get("/v1/agents"), made.http.get("/v1/keys")]
             under_way = [asyncio.create_task(each) for each in asked]
-            await asyncio.sleep(0.1)
+            await made.until_waiting(1)
             await stopped(made)
             await asyncio.gather(*under_way, return_exceptions=True)
 

@@ -8,7 +8,8 @@ import logging
 import signal
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,45 @@ async def line(fleet: Fleet) -> AsyncIterator[Line]:
         yield Line(reader, writer)
     finally:
         writer.close()
+
+
+@asynccontextmanager
+async def both_ends(fleet: Fleet) -> AsyncIterator[tuple[Line, Protocol]]:
+    """A connection, and the collector's end of it."""
+    others = set(fleet.connections)
+    async with line(fleet) as ours:
+        await until(lambda: fleet.connections > others)
+        (theirs,) = fleet.connections - others
+        yield ours, theirs
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+class Arrivals:
+    """How many bytes have come to each connection of the collector."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Protocol] = Counter()
+
+    async def all_of(self, count: int, connection: Protocol) -> None:
+        await until(lambda: self.counts[connection] == count)
+
+
+@pytest.fixture
+def arrivals(monkeypatch: pytest.MonkeyPatch) -> Arrivals:
+    made = Arrivals()
+    honest = Protocol.data_received
+
+    def counted(self: Protocol, data: bytes) -> None:
+        honest(self, data)
+        made.counts[self] += len(data)
+
+    monkeypatch.setattr(Protocol, "data_received", counted)
+    return made
 
 
 async def request(fleet: Fleet, agent_id: str, *extra: str, version: str = "1.1") -> bytes:
@@ -515,44 +555,50 @@ def pieces(whole: bytes, framing: str) -> list[bytes]:
 @pytest.mark.parametrize("framing", FRAMINGS)
 @pytest.mark.parametrize(("length", "status"), [(16_384, 202), (16_385, 413), (100_000, 413)])
 async def test_the_limit_of_a_body_holds_however_it_is_framed(
-    known: Fleet, framing: str, length: int, status: int
+    known: Fleet, arrivals: Arrivals, framing: str, length: int, status: int
 ) -> None:
-    async with line(known) as sender:
+    async with both_ends(known) as (sender, theirs):
+        sent = 0
         for piece in pieces(padded(await request(known, "large"), length), framing):
             sender.send(piece)
-            await sender.writer.drain()
-            await asyncio.sleep(0.02)
+            sent += len(piece)
+            await arrivals.all_of(sent, theirs)
         answer = await sender.answer()
 
     assert answer[0] == status
     assert await ids(known) == ({"large"} if status == 202 else set())
 
 
-async def test_a_beat_that_is_handed_back_half_read_keeps_its_first_stamp(known: Fleet) -> None:
+async def test_a_beat_that_is_handed_back_half_read_keeps_its_first_stamp(
+    known: Fleet, arrivals: Arrivals
+) -> None:
     whole = await request(known, "late")
-    arrived = known.clock.now()
-    async with line(known) as late:
+    stamp = known.clock.now()
+    async with both_ends(known) as (late, theirs):
         late.send(whole[:-1])
-        await late.writer.drain()
-        await asyncio.sleep(0.05)
+        await arrivals.all_of(len(whole) - 1, theirs)
         known.clock.move(30)
         # Two bytes instead of one: the second begins a request that is not one.
         late.send(whole[-1:], b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         status, _, content = await late.answer()
 
-    assert (status, content["server_time"]) == (202, arrived / SECOND)
+    assert (status, content["server_time"]) == (202, stamp / SECOND)
 
 
-async def test_a_body_that_its_sender_never_finished_is_no_beat(fleet: Fleet) -> None:
+async def test_a_body_that_its_sender_never_finished_is_no_beat(
+    fleet: Fleet, arrivals: Arrivals
+) -> None:
     whole = padded(await request(fleet, "cut-off"), 900)
-    async with line(fleet) as cut:
+    async with both_ends(fleet) as (cut, theirs):
         cut.send(whole[:-5])
-        await cut.writer.drain()
-        await asyncio.sleep(0.05)
+        await arrivals.all_of(len(whole) - 5, theirs)
+        # uvicorn empties this when the app takes what came of the body.
+        await until(lambda: not theirs.cycle.body)
         cut.writer.transport.abort()
-        await asyncio.sleep(0.2)
+        await until(lambda: theirs not in fleet.connections and not theirs.tasks)
+    await fleet.beat("whole")
 
-    assert "cut-off" not in await ids(fleet)
+    assert await ids(fleet) == {"whole"}
 
 
 async def test_beats_of_a_limited_tenant_are_let_in_before_the_app_sees_them(
