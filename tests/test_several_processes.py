@@ -10,8 +10,8 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import asyncpg
@@ -19,6 +19,7 @@ import httpx2
 import pytest
 from sqlalchemy import make_url
 
+from collector.cli.exits import CUT_OFF
 from collector.cli.supervisor import END_AFTER_SECONDS, KILL_AFTER_SECONDS
 from collector.store import cloud
 from collector.store.cloud import CloudStore
@@ -38,6 +39,7 @@ from tests.processes import (
     wait_until,
 )
 from tests.test_events import Stream
+from tests.test_hangs import fill
 
 HEARTBEAT = "/v1/agents/heartbeat"
 ACCEPTED = 'collector_beats_total{outcome="accepted"}'
@@ -54,13 +56,27 @@ on_a_shared_store = pytest.mark.parametrize(
 def supervised(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Serving]:
+    env = getattr(request, "param", {})
+    with supervising(store_url, tmp_path, monkeypatch, env=env) as serving:
+        yield serving
+
+
+@contextmanager
+def supervising(
+    store_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    env: Mapping[str, str],
+    log: int | None = None,
+) -> Iterator[Serving]:
     """`collector serve --workers 2`; `Serving` itself adds no option to the command it runs."""
     command = tmp_path / "collector"
     command.write_text(f'#!/bin/sh\nexec {COMMAND} "$@" --workers {WORKERS}\n')
     command.chmod(0o755)
     with monkeypatch.context() as patch:
         patch.setattr(processes, "COMMAND", command)
-        serving = Serving(store_url, tmp_path, env=getattr(request, "param", {}))
+        serving = Serving(store_url, tmp_path, env=env, log=log)
     with serving:
         wait_until(lambda: len(children(serving.pid)) == WORKERS)
         yield serving
@@ -214,6 +230,27 @@ def test_a_stop_ends_a_process_that_stands_still(supervised: Serving) -> None:
     supervised.stop(within=1 + KILL_AFTER_SECONDS + END_AFTER_SECONDS + 2)
 
     assert not any(map(is_alive, everybody))
+
+
+@on_a_shared_store
+def test_a_stop_ends_in_time_although_the_supervisor_hangs(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    env = {"COLLECTOR_SHUTDOWN_SECONDS": "1"}
+    with supervising(store_url, tmp_path, monkeypatch, env=env, log=writing) as serving:
+        first, second = sorted(children(serving.pid))
+        fill(writing)
+        # Its end is logged, and so the supervisor's event loop hangs: no other one is started.
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{first}").exists())
+
+        code = serving.stop(within=1 + KILL_AFTER_SECONDS + END_AFTER_SECONDS + 2)
+    os.close(reading)
+    os.close(writing)
+    wait_until(lambda: not is_alive(second))
+
+    assert code == CUT_OFF
 
 
 def test_several_processes_on_the_embedded_store_are_refused(tmp_path: Path) -> None:
