@@ -54,7 +54,7 @@ from collector.turns import Turns
 from collector.values import SECOND
 
 # Hundreds that come at once would keep everybody's beats waiting until all of them have begun.
-REQUESTS_A_TURN = 4
+REQUESTS_A_TURN = 2
 
 ROUTES = [
     Route(workers.HEARTBEAT, workers.HeartbeatEndpoint(), methods=["POST"]),

@@ -133,6 +133,11 @@ class Quotas:
 
     def _admit_worker(self, beat: Beat, answer: Answer, is_live: bool) -> Answer:
         agent_id, crew = beat.agent_id, self._crew(beat)
+        is_settled = agent_id in crew.known and crew.new.get(agent_id) is not False
+        if is_settled and beat.status != "offline":
+            # Whatever becomes of this beat, its worker is counted already.
+            crew.known[agent_id] = beat.last_seen
+            return answer
         # A leave is never one too many.
         if beat.status != "offline":
             if not (is_live or agent_id in crew.known):
@@ -158,7 +163,10 @@ class Quotas:
             crew.leave(beat.agent_id)
 
     def _crew(self, beat: Beat) -> Crew:
-        return self._crews.setdefault(beat.tenant_id, Crew())
+        crew = self._crews.get(beat.tenant_id)
+        if crew is None:
+            crew = self._crews[beat.tenant_id] = Crew()
+        return crew
 
     async def admit_key(self, tenant_id: str, now: int) -> None:
         """Let one more key be made, as far as can be told before: the store counts once more."""

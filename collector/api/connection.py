@@ -11,7 +11,7 @@ import asyncio
 import logging
 import resource
 from contextvars import copy_context
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
@@ -106,7 +106,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._unparsed.clear()
-        super().connection_lost(exc)
+        if self._parts is None or not self._is_answering():
+            super().connection_lost(exc)
+        else:
+            # To take down a stream costs as much as to begin one, and hundreds may end at once.
+            self._parts.requests.call(partial(super().connection_lost, exc))
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None:
