@@ -505,6 +505,30 @@ async def test_a_stream_whose_key_ends_while_its_snapshot_is_made_gets_none(
         assert b"snapshot" not in await caller.reader.readuntil(b"0\r\n\r\n")
 
 
+async def test_a_stream_whose_key_ends_while_its_snapshot_is_sent_gets_no_more_of_it(
+    fleet: Fleet,
+) -> None:
+    share, feed = fleet.app.state.parts.reads, fleet.app.state.parts.feed
+    await populate(fleet.store, 20_000)
+    key = await fleet.key()
+    async with line(fleet) as caller:
+        caller.send(f"GET /events HTTP/1.1\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+        caller.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await eventually(lambda: share.bytes_under_way > 0)
+        whole_size = share.bytes_under_way
+
+        feed._end(lambda _: True)
+        caller.reader._transport.resume_reading()  # type: ignore[attr-defined]
+
+        received = 0
+        async with asyncio.timeout(20):
+            while not (chunk := await caller.reader.read(1 << 20)).endswith(b"0\r\n\r\n"):
+                received += len(chunk)
+
+    assert received < whole_size
+    assert share.bytes_under_way == 0
+
+
 async def test_a_stop_refuses_those_who_wait_for_a_process_that_hangs(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
