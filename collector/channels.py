@@ -153,9 +153,6 @@ class Channel:
         async with self.reads.document(question) as document:
             return Vitals(document)
 
-    def woken(self, follower: Follower) -> asyncio.Event:
-        return self._wakings.of(follower)
-
     def wake_followers(self) -> None:
         self._wakings.wake()
 
@@ -174,23 +171,16 @@ class Wakings:
     """Wakes followers, some dozens in one turn of the event loop: who beats has turns between."""
 
     def __init__(self) -> None:
-        # Each is set once, and another put in its place: whoever waits on it has looked already.
-        self._events = [asyncio.Event() for _ in range(GROUPS)]
-        self._sizes = [0] * GROUPS
+        self._groups: list[set[Follower]] = [set() for _ in range(GROUPS)]
         self._next = 0
         self._to_wake = 0
 
     def join(self, follower: Follower) -> None:
-        group = self._sizes.index(min(self._sizes))
-        self._sizes[group] += 1
-        follower.group = group
+        follower.group = min(range(GROUPS), key=lambda group: len(self._groups[group]))
+        self._groups[follower.group].add(follower)
 
     def leave(self, follower: Follower) -> None:
-        self._sizes[follower.group] -= 1
-
-    def of(self, follower: Follower) -> asyncio.Event:
-        """Return the event that the follower waits on."""
-        return self._events[follower.group]
+        self._groups[follower.group].discard(follower)
 
     def wake(self) -> None:
         if not self._to_wake:
@@ -201,9 +191,10 @@ class Wakings:
     def _wake_group(self) -> None:
         woken = 0
         while self._to_wake and woken < WOKEN_AT_ONCE:
-            event, self._events[self._next] = self._events[self._next], asyncio.Event()
-            event.set()
-            woken += self._sizes[self._next]
+            group = self._groups[self._next]
+            for follower in group:
+                follower.wake()
+            woken += len(group)
             self._next = (self._next + 1) % GROUPS
             self._to_wake -= 1
         if self._to_wake:
@@ -230,6 +221,20 @@ class Follower:
         # The group that it is woken with.
         self.group = 0
         self._snapshots = snapshots
+        # Done when the follower is woken; None unless it waits for news.
+        self._waiting: asyncio.Future[bool] | None = None
+
+    def wake(self) -> bool:
+        """Let the follower look for news again; return whether it was waiting for any."""
+        if self._waiting is None or self._waiting.done():
+            return False
+        self._waiting.set_result(True)
+        return True
+
+    def end(self) -> bool:
+        """End the batches; return whether nothing but news was waited for, so that they do now."""
+        self.has_ended = True
+        return self.wake()
 
     async def batches(
         self, channel: Channel, after: int | None, head: int
@@ -261,18 +266,21 @@ class Follower:
                 seen = vitals
                 if vitals.document.pieces:
                     yield vitals
-            elif not await self._woken_in_time(channel.woken(self)):
+            elif not await self._woken_in_time():
                 return
 
-    async def _woken_in_time(self, woken: asyncio.Event) -> bool:
+    async def _woken_in_time(self) -> bool:
         """Wait for news; only waiting has an end, what is there to be read is always read."""
-        if self._until is None:
-            return await woken.wait()
+        self._waiting = asyncio.get_running_loop().create_future()
         try:
+            if self._until is None:
+                return await self._waiting
             async with asyncio.timeout_at(self._until):
-                return await woken.wait()
+                return await self._waiting
         except TimeoutError:
             return False
+        finally:
+            self._waiting = None
 
     async def _log_after(self, n: int, channel: Channel, head: int) -> AsyncGenerator[Lines]:
         """The way from an older cursor up to the ring, page by page from the store.
